@@ -1,0 +1,52 @@
+"""tfsim: how big, how fast, how much memory, how many devices, and what it costs.
+
+The public names are resolved on first use (PEP 562), so that `import tfsim` and `tfsim --help`
+load none of the numerical libraries.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfsim.errors import InputError
+    from tfsim.hardware import load_device, load_system
+    from tfsim.models import count, load_model
+    from tfsim.serving import serve
+    from tfsim.training import search_plans, train
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "InputError",
+    "__version__",
+    "count",
+    "load_device",
+    "load_model",
+    "load_system",
+    "search_plans",
+    "serve",
+    "train",
+]
+
+_HOME = {
+    "InputError": "tfsim.errors",
+    "count": "tfsim.models",
+    "load_device": "tfsim.hardware",
+    "load_model": "tfsim.models",
+    "load_system": "tfsim.hardware",
+    "search_plans": "tfsim.training",
+    "serve": "tfsim.serving",
+    "train": "tfsim.training",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tfsim' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
