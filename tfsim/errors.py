@@ -32,8 +32,11 @@ def quote(value: object, limit: int = _VALUE_LIMIT) -> str:
     if isinstance(value, str):
         return "'" + one_line(value, limit) + "'"
     if isinstance(value, int) and value.bit_length() > 1000:
-        return f"an integer of {value.bit_length()} bits"  # str() of it would raise
-    return one_line(repr(value), limit)
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        return one_line(repr(value), limit)
+    except ValueError:  # Python refuses to print an integer of more than 4300 digits
+        return f"a {type(value).__name__}"
 
 
 class InputError(ValueError):

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tfsim.errors import InputError, quote
+from tfsim.errors import InputError, nearest, quote
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -217,8 +217,9 @@ def _yaml_tree(text: str, where: str) -> Any:
                 continue
             if event.anchor is not None:
                 raise refuse(event, "anchors and aliases (&, *) are not supported: write it out")
-            if event.tag is not None:
-                raise refuse(event, f"tags ({quote(event.tag)}) are not supported")
+            tag = getattr(event, "tag", None)  # an alias has none
+            if tag is not None:
+                raise refuse(event, f"tags ({quote(tag)}) are not supported")
             top = stack[-1]
             if isinstance(top.node, dict) and top.key is None:
                 if not isinstance(event, yaml.ScalarEvent):
@@ -227,7 +228,7 @@ def _yaml_tree(text: str, where: str) -> Any:
                 if event.value in top.node:
                     raise refuse(event, f"duplicate key {quote(event.value)}")
             elif isinstance(event, yaml.ScalarEvent):
-                plain = event.style is None
+                plain = event.implicit[0]  # neither quoted nor a block
                 try:
                     top.put(_scalar(event.value) if plain else event.value)
                 except ValueError as error:
@@ -320,6 +321,10 @@ def _fault_message(cls: type["BaseModel"], data: Mapping[str, Any], fault: dict[
         return f"{at}missing, and required"
     if fault["type"] == "extra_forbidden":
         return f"{at}unknown key{_hint(cls, fault['loc'])}"
+    if fault["type"] == "union_tag_invalid":
+        tags = fault["ctx"]
+        what = f"unknown {tags['discriminator']} {quote(tags['tag'])}"
+        return f"{at}{what}: choose from {tags['expected_tags']}"
     rule = str(fault["msg"]).removeprefix("Value error, ").replace("Input should ", "must ", 1)
     value = fault["input"]
     if isinstance(value, Mapping | list | tuple):
@@ -334,19 +339,15 @@ def _data_path(data: Any, loc: tuple[object, ...], kind: str) -> list[object]:
     path: list[object] = []
     here = data
     for index, step in enumerate(loc):
-        if isinstance(here, Mapping) and step in here:
+        if (isinstance(step, int) and isinstance(here, list | tuple) and step < len(here)) or (isinstance(here, Mapping) and step in here):
             here = here[step]
-        elif isinstance(here, list | tuple) and isinstance(step, int) and step < len(here):
-            here = here[step]
-        elif not (kind == "missing" and index == len(loc) - 1):
+        elif kind != "missing" or index < len(loc) - 1:
             continue
         path.append(step)
     return path
 
 
 def _hint(cls: type["BaseModel"], loc: tuple[object, ...]) -> str:
-    from tfsim.errors import nearest
-
     models = [cls]
     for step in loc[:-1]:
         having = [m for m in models if step in m.model_fields]
