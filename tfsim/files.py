@@ -337,9 +337,13 @@ def _fault_message(cls: type["BaseModel"], data: Mapping[str, Any], fault: dict[
 def _data_path(data: Any, loc: tuple[object, ...], kind: str) -> list[object]:
     """The part of a pydantic location that is in the file: without union tags and class names."""
     path: list[object] = []
-    here = data
+    here: Any = data
     for index, step in enumerate(loc):
-        if (isinstance(step, int) and isinstance(here, list | tuple) and step < len(here)) or (isinstance(here, Mapping) and step in here):
+        if isinstance(here, Mapping):
+            inside = step in here
+        else:
+            inside = isinstance(here, list | tuple) and step in range(len(here))
+        if inside:
             here = here[step]
         elif kind != "missing" or index < len(loc) - 1:
             continue
