@@ -1,0 +1,89 @@
+"""What commands print with: JSON, tables and lists of facts on stdout."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Wide enough for every table of tfsim, so that a file or pipe never gets a truncated cell.
+_PIPE_WIDTH = 140
+
+
+def print_json(value: object) -> None:
+    """Print `value` as JSON, and nothing else, on stdout. See `jsonable`."""
+    print(json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def jsonable(value: object) -> Any:
+    """`value` in JSON's types: results by their to_dict(), tables as a list of rows.
+
+    NumPy numbers become Python's; NaN and infinities become null, which JSON cannot write.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "iterrows"):  # a DataFrame's to_dict() would be by column
+        return jsonable(value.to_dict(orient="records"))  # type: ignore[attr-defined]
+    if hasattr(value, "model_dump"):
+        return jsonable(value.model_dump(mode="json"))
+    if hasattr(value, "to_dict"):
+        return jsonable(value.to_dict())
+    if hasattr(value, "tolist"):  # a NumPy array or scalar
+        return jsonable(value.tolist())
+    return str(value)  # a path or a date
+
+
+def console() -> "Console":
+    """A rich console on stdout; into a file or pipe plain text, wide enough for every table."""
+    import sys
+
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    return Console(highlight=False, emoji=False, width=None if terminal else _PIPE_WIDTH)
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+) -> None:
+    """Print rows under named columns; columns of numbers are set to the right. None prints as -."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    grid = Table(
+        box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False
+    )
+    for index, name in enumerate(columns):
+        numeric = bool(cells) and all(_numeric(row[index]) for row in cells)
+        grid.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        grid.add_row(*map(Text, row))  # Text: a name such as "[x]" is no markup
+    console().print(grid)
+
+
+def facts(pairs: Iterable[tuple[str, object]], *, title: str | None = None) -> None:
+    """Print labelled values, one a line, aligned. None prints as -."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    for label, value in pairs:
+        grid.add_row(Text("  " + label, style="dim"), Text("-" if value is None else str(value)))
+    out = console()
+    if title is not None:
+        out.print(Text(title, style="bold"))
+    out.print(grid)
+
+
+def _numeric(cell: str) -> bool:
+    return cell in ("-", "n/a") or cell.lstrip("-+$~<>")[:1].isdigit()
