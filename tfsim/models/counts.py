@@ -1,0 +1,266 @@
+"""Exact counts of one pass: parameters, FLOPs, cache, saved activations, bytes moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tfsim.errors import InputError
+from tfsim.models.decoder import FIRST, LAST, Segment, segments
+from tfsim.models.mixers import attention_span, kv_width
+from tfsim.models.shape import Shape
+from tfsim.models.spec import MoE, ModelSpec
+from tfsim.operators.backward import backward
+from tfsim.operators.backward import recompute as recomputed
+from tfsim.operators.core import Operator, Style, Tensor, Weight, saved_union, total
+from tfsim.operators.formats import FORMAT_NAMES, element_bytes
+from tfsim.units import Number, as_number, minimum
+
+GROUPS = (
+    "embed_token",
+    "embed_pos",
+    "embed_other",
+    "head",
+    "attn",
+    "ffn_dense",
+    "moe_routed",
+    "moe_shared",
+    "moe_router",
+    "norm",
+)
+COMPONENTS = ("attn_proj", "attn_core", "ffn", "moe_experts", "moe_shared", "router", "head", "other")
+EMBEDDINGS = ("embed_token", "embed_pos", "embed_other")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameter counts. ``total``: of the model as it is; ``tied``/``untied``: with the output matrix shared with the
+    input embedding or not; ``active``: what one token touches, experts not chosen left out;
+    ``active_less_input_embedding``: less the input table where it is not the output matrix as well;
+    ``non_embedding``: without token, position and other embeddings and the untied output matrix (Kaplan 2020);
+    ``by_group``: by the groups of the oracle tables."""
+
+    total: int
+    tied: int
+    untied: int
+    active: int
+    active_less_input_embedding: int
+    active_non_embedding: int
+    non_embedding: int
+    by_group: dict[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**self.__dict__, "by_group": dict(self.by_group)}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What ``count`` returns. FLOPs: 2 per multiply-accumulate, matrix products only. Bytes are plain bytes.
+
+    ``saved_bytes``: kept for the backward pass; ``saved_bytes_per_layer``: its slope in depth, the mean over the last
+    repeating period of layers; ``saved_bytes_by_block`` per kind of block; ``bytes_moved``: through device memory;
+    ``weight_bytes``: stored weights in their formats; ``operators``: the rows behind the sums, as (segment, repeat,
+    operator)."""
+
+    parameters: Parameters
+    flops: Number
+    flops_by_component: dict[str, Number]
+    kv_bytes: Number
+    state_bytes: Number
+    saved_bytes: Number
+    saved_bytes_per_layer: Number
+    saved_bytes_fixed: Number
+    saved_bytes_by_block: dict[str, Number]
+    bytes_moved: Number
+    weight_bytes: Number
+    operators: tuple[tuple[str, int, Operator], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, operators left out."""
+        plain = {key: value for key, value in self.__dict__.items() if key not in ("operators", "parameters")}
+        return {"parameters": self.parameters.to_dict(), **plain}
+
+
+def weights_of(parts: Iterable[Segment]) -> list[tuple[Weight, int]]:
+    """Every distinct weight with its number of copies over layers; a shared (tied) weight once."""
+    found: dict[tuple[str, str], tuple[Weight, int]] = {}
+    for part in parts:
+        for op in part.operators:
+            for weight in op.weights:
+                key = ("", weight.name) if weight.shared else (part.name, weight.name)
+                found.setdefault(key, (weight, 1 if weight.shared else part.repeat))
+    return list(found.values())
+
+
+def parameters(spec: ModelSpec) -> Parameters:
+    """Exact parameter counts of ``spec``."""
+    groups = dict.fromkeys(GROUPS, 0)
+    idle = 0
+    one = Shape(1, 1)
+    for part in segments(spec, one):
+        moe = spec.blocks[part.name].ffn if part.name in spec.blocks else None
+        for weight, repeat in weights_of([part]):
+            if part.name == LAST and weight.shared:
+                continue
+            elements = int(weight.elements) * repeat
+            groups[weight.group] += elements
+            if weight.group == "moe_routed" and isinstance(moe, MoE):
+                idle += elements * (moe.n_experts - moe.top_k) // moe.n_experts
+    whole = sum(groups.values())
+    table = spec.vocab_size * (spec.d_embed or spec.d_model)
+    embeddings = sum(groups[name] for name in EMBEDDINGS)
+    head = 0 if spec.tied_embeddings else table
+    active = whole - idle
+    return Parameters(
+        total=whole,
+        tied=whole if spec.tied_embeddings else whole - table,
+        untied=whole + table if spec.tied_embeddings else whole,
+        active=active,
+        active_less_input_embedding=active if spec.tied_embeddings else active - table,
+        active_non_embedding=active - embeddings - head,
+        non_embedding=whole - embeddings - head,
+        by_group=groups,
+    )
+
+
+def cache_bytes(spec: ModelSpec, *, batch: Number, tokens: Number, dtype: str, tp: Number = 1) -> Number:
+    """Bytes of the KV cache for ``batch`` sequences of ``tokens``: a window or chunk keeps at most its own span."""
+    per_element = element_bytes(spec.kv_format or dtype)
+    sizes = []
+    for name, repeat in spec.block_counts.items():
+        mixer = spec.blocks[name].mixer
+        span, _ = attention_span(mixer)
+        held = tokens if span is None else minimum(tokens, span)
+        sizes.append(repeat * batch * held * kv_width(mixer, tp))
+    whole = total(sizes) * per_element
+    return int(whole) if isinstance(whole, float) and whole == int(whole) else whole
+
+
+def last_period(layers: tuple[str, ...]) -> tuple[str, ...]:
+    """The shortest run of layers that repeats at the end of the pattern; all layers when nothing repeats."""
+    for period in range(1, len(layers) // 2 + 1):
+        if layers[-period:] == layers[-2 * period : -period]:
+            return layers[-period:]
+    return layers
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Bytes kept for the backward pass: ``by_block`` per layer of each kind, ``fixed`` outside the layers."""
+
+    by_block: dict[str, Number]
+    fixed: Number
+    per_layer: Number
+    total: Number
+
+
+def saved_activations(spec: ModelSpec, parts: Iterable[Segment], recompute: str, stream: Tensor) -> Saved:
+    """Saved bytes per block kind and in all. With ``full`` recomputation a block keeps only its input ``stream``."""
+    by_block: dict[str, Number] = {}
+    fixed: dict[str, Tensor] = {}
+    for part in parts:
+        kept = saved_union(part.operators, without_recomputable=recompute == "selective")
+        if part.name in (FIRST, LAST):
+            fixed |= {f"{part.name}/{name}": tensor for name, tensor in kept.items()}
+        elif recompute == "full":
+            by_block[part.name] = stream.bytes
+        else:
+            by_block[part.name] = total(t.bytes for t in kept.values() if t.scope == "block")
+            fixed |= {name: t for name, t in kept.items() if t.scope == "model"}
+    ends = total(t.bytes for t in fixed.values())
+    period = last_period(spec.layer_blocks)
+    mean = total(by_block[name] for name in period)
+    per_layer = mean // len(period) if isinstance(mean, int) and mean % len(period) == 0 else mean / len(period)
+    whole = ends + total(by_block[name] * repeat for name, repeat in spec.block_counts.items())
+    return Saved(by_block, ends, per_layer, whole)
+
+
+def count(
+    model: ModelSpec,
+    *,
+    batch: Any = 1,
+    seq_len: Any = None,
+    past_len: Any = 0,
+    phase: Literal["forward", "forward_backward", "decode"] = "forward",
+    attention: Literal["fused", "eager"] = "fused",
+    dtype: str = "bf16",
+    style: Literal["eager", "fused"] = "eager",
+    causal: Literal["full", "halved"] = "full",
+    logits: Literal["all", "last"] = "all",
+    dropout: float = 0.0,
+    recompute: Literal["none", "selective", "full"] = "none",
+    latent: Literal["absorbed", "expanded"] = "absorbed",
+) -> Counts:
+    """Exact counts of one pass of ``model``.
+
+    batch, seq_len, past_len: sequences, new tokens per sequence, tokens already cached; numbers or arrays that
+    broadcast. seq_len defaults to 1 in ``decode`` and to the model's max_seq_len otherwise. ``dtype``: of activations
+    and, unless the model fixes kv_format, of the cache. ``causal``: ``full`` counts the whole score rectangle (torch's
+    flop counter), ``halved`` what the mask lets through. ``style``: unfused torch or fused kernels, decides what is
+    kept and moved. ``recompute`` adds forward work and drops kept tensors. ``latent``: see Shape.
+    Raises InputError for a value out of range.
+    """
+    batch_ = as_number(batch, "batch", at_least=1, whole=True)
+    past = as_number(past_len, "past_len", at_least=0, whole=True)
+    if seq_len is None:
+        seq_len = 1 if phase == "decode" else model.max_seq_len
+        if seq_len is None:
+            raise InputError("seq_len: give the number of tokens; the model states no max_seq_len")
+    seq = as_number(seq_len, "seq_len", at_least=1, whole=True)
+    _choice("phase", phase, ("forward", "forward_backward", "decode"))
+    _choice("attention", attention, ("fused", "eager"))
+    _choice("style", style, ("eager", "fused"))
+    _choice("causal", causal, ("full", "halved"))
+    _choice("logits", logits, ("all", "last"))
+    _choice("recompute", recompute, ("none", "selective", "full"))
+    _choice("latent", latent, ("absorbed", "expanded"))
+    _choice("dtype", dtype, FORMAT_NAMES)
+    if not isinstance(dropout, int | float) or isinstance(dropout, bool) or not 0 <= dropout < 1:
+        raise InputError(f"dropout: {dropout!r} is not a probability in [0, 1)")
+    run = Style(dtype, style, attention, float(dropout))
+    shape = Shape(
+        batch_,
+        seq,
+        past,
+        phase="decode" if phase == "decode" else "forward",
+        causal=causal,
+        logits=logits,
+        latent=latent,
+        style=run,
+    )
+    training = phase == "forward_backward"
+    forward = segments(model, shape, loss=True)
+    saved = saved_activations(model, forward, recompute, Tensor("stream.in", shape.tokens * model.d_model, run.act))
+    ran = forward if training else segments(model, shape)
+    rows: list[tuple[str, int, Operator]] = []
+    for part in ran:
+        ops = list(part.operators)
+        if training:
+            inner = part.name in model.blocks
+            ops += recomputed(part.operators, recompute if inner else "none")
+            ops += backward(part.operators, run)
+        rows += [(part.name, part.repeat, op) for op in ops]
+    by_component: dict[str, Number] = {}
+    for name in COMPONENTS:
+        by_component[name] = total(op.flops * repeat for _, repeat, op in rows if op.component == name)
+    return Counts(
+        parameters=parameters(model),
+        flops=total(by_component.values()),
+        flops_by_component=by_component,
+        kv_bytes=cache_bytes(model, batch=batch_, tokens=past + seq, dtype=dtype),
+        state_bytes=0,
+        saved_bytes=saved.total,
+        saved_bytes_per_layer=saved.per_layer,
+        saved_bytes_fixed=saved.fixed,
+        saved_bytes_by_block=saved.by_block,
+        bytes_moved=total(op.bytes_moved * repeat for _, repeat, op in rows),
+        weight_bytes=total(weight.bytes * repeat for weight, repeat in weights_of(segments(model, Shape(1, 1)))),
+        operators=tuple(rows),
+    )
+
+
+def _choice(name: str, value: object, allowed: Iterable[str]) -> None:
+    if value not in tuple(allowed):
+        raise InputError(f"{name}: {value!r} is not one of {', '.join(allowed)}")

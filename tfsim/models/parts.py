@@ -1,0 +1,72 @@
+"""What every block shares: its context, its norms, and the moves between the residual stream and the matmuls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfsim.models.shape import Shape
+from tfsim.models.spec import Block, ModelSpec, Norm
+from tfsim.operators.collectives import collective
+from tfsim.operators.core import Operator, Tensor
+from tfsim.operators.elementwise import norm
+from tfsim.units import Number
+
+
+@dataclass(frozen=True, slots=True)
+class BlockContext:
+    """A block, the model it belongs to, and the pass it runs in."""
+
+    spec: ModelSpec
+    block: Block
+    shape: Shape
+
+    def fmt(self, name: str, group: str) -> str:
+        """Weight format of operator ``name`` in parameter group ``group``: the narrowest setting wins."""
+        formats = self.block.formats
+        return formats.get(name) or formats.get(group) or self.spec.formats.get(group) or self.spec.dtype
+
+
+def apply_norm(name: str, x: Tensor, spec: Norm, *, rows: Number, width: Number, shape: Shape, copies: Number = 1) -> Operator:
+    """A norm operator from its specification."""
+    return norm(
+        name,
+        x,
+        rows=rows,
+        width=width,
+        style=shape.style,
+        rms=spec.kind == "rmsnorm",
+        weight=spec.weight,
+        bias=spec.bias,
+        unit_offset=spec.unit_offset,
+        upcasts=spec.upcast,
+        late_cast=spec.late_cast,
+        one_kernel=spec.fused,
+        weight_copies=copies,
+    )
+
+
+def model_norm(name: str, x: Tensor, spec: ModelSpec, shape: Shape) -> Operator:
+    """The model's norm over the residual stream."""
+    return apply_norm(name, x, spec.norm, rows=shape.stream_tokens, width=spec.d_model, shape=shape)
+
+
+def as_stream(name: str, x: Tensor, width: Number, shape: Shape) -> tuple[Tensor, list[Operator]]:
+    """Bring a sequence-parallel activation to all tokens before column-parallel matmuls.
+
+    The gathered copy is not kept: Megatron keeps the shard and gathers again in the backward pass. Without sequence
+    parallelism nothing moves forward, and the gradient is all-reduced (Shoeybi et al. 2019, operator f).
+    """
+    tp = shape.shards.tp
+    whole = shape.tokens * width * shape.style.act
+    if shape.shards.sequence_parallel:
+        return x, [collective(name, "all_gather", "tp", x, devices=tp, bytes=whole)]
+    return x, [collective(name, "none", "tp", x, devices=tp, bytes=whole, backward="all_reduce")]
+
+
+def to_stream(name: str, x: Tensor, width: Number, shape: Shape, group: str = "tp", devices: Number | None = None) -> Operator:
+    """Sum the partial results of row-parallel matmuls back into the residual stream (operator g)."""
+    whole = shape.tokens * width * shape.style.act
+    size = shape.shards.tp if devices is None else devices
+    if shape.shards.sequence_parallel:
+        return collective(name, "reduce_scatter", group, x, devices=size, bytes=whole)
+    return collective(name, "all_reduce", group, x, devices=size, bytes=whole, backward="none")

@@ -1,0 +1,139 @@
+"""Softmax attention between projected queries, keys and values.
+
+``eager`` materialises the scores (Vaswani et al. 2017, eq. 1, as torch runs it); ``fused`` never does (Dao et al. 2022),
+keeping only the log-sum-exp of each row and computing the scores again in its backward pass.
+"""
+
+from __future__ import annotations
+
+from tfsim.operators.core import Operator, Style, Tensor, Weight, activation
+from tfsim.units import Number, minimum
+
+
+def pairs_twice(q_len: Number, past_len: Number, span: Number | None, *, chunked: bool) -> Number:
+    """Twice the (query, key) pairs that causal attention visits, for queries after ``past_len`` cached tokens.
+
+    Twice, so that S^2/2 stays an integer. A query counts half of its own key (S^2/2, the convention of Megatron-Bridge
+    and MaxText), so a window of ``span`` gives 2 W S - W^2. ``chunked``: the span is an aligned chunk.
+    """
+    end = past_len + q_len
+    if span is None:
+        return end * end - past_len * past_len
+    if chunked:
+        return _chunk_area(end, span) - _chunk_area(past_len, span)
+    below, above = minimum(end, span), minimum(past_len, span)
+    return (below * below - above * above) + 2 * span * ((end - below) - (past_len - above))
+
+
+def _chunk_area(n: Number, chunk: Number) -> Number:
+    whole = n // chunk
+    rest = n - whole * chunk
+    return whole * chunk * chunk + rest * rest
+
+
+def visible_keys(past_and_new: Number, span: Number | None) -> Number:
+    """Keys a cache of ``span`` holds for the next query: all, or the last ``span``."""
+    return past_and_new if span is None else minimum(past_and_new, span)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    batch: Number,
+    heads: Number,
+    kv_heads: Number,
+    q_len: Number,
+    kv_len: Number,
+    d_qk: Number,
+    d_v: Number,
+    pairs2: Number,
+    style: Style,
+    kv_bytes: Number,
+    softmax_fp32: bool = True,
+    score_copies: int = 0,
+    sinks: int = 0,
+    kv_read: Number | None = None,
+    weights: tuple[Weight, ...] = (),
+) -> Operator:
+    """softmax(q k^T) v for [batch, heads, q_len, d_qk] against [batch, kv_heads, kv_len, d].
+
+    ``pairs2``: twice the pairs counted per head and sequence; FLOPs = pairs2 batch heads (d_qk + d_v). ``kv_bytes``:
+    bytes per cached element. ``score_copies``: further score-sized tensors that eager attention keeps (soft-capping).
+    ``sinks``: extra columns in the softmax. ``kv_read``: bytes of keys and values read when not
+    batch kv_heads kv_len (d_qk + d_v) (latent attention).
+    """
+    rows = batch * heads * q_len
+    query = rows * d_qk
+    out = activation("attention.out", rows * d_v, style)
+    cache = batch * kv_heads * kv_len * (d_qk + d_v) * kv_bytes if kv_read is None else kv_read
+    dims = {
+        "batch": batch,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "q_len": q_len,
+        "kv_len": kv_len,
+        "d_qk": d_qk,
+        "d_v": d_v,
+        "pairs": pairs2 / 2,
+    }
+    scores = rows * kv_len
+    traffic: Number = 0
+    if style.attention == "fused":
+        saves = (q, k, v, out, Tensor("attention.lse", rows, 4))
+    else:
+        saves = (
+            activation("attention.q", query, style),
+            activation("attention.k", batch * heads * kv_len * d_qk, style),
+            activation("attention.v", batch * heads * kv_len * d_v, style),
+            *_probabilities(rows, kv_len, sinks, style, softmax_fp32, score_copies),
+        )
+        score_bytes = 4 if softmax_fp32 else style.act
+        # scores written, scaled and masked, read by the softmax, probabilities written and read
+        traffic = scores * (4 * style.act + 2 * score_bytes)
+    return Operator(
+        "attention",
+        "attention",
+        "attn_core",
+        out,
+        dims=dims,
+        flops=pairs2 * batch * heads * (d_qk + d_v),
+        vector_flops=5 * scores,
+        read=query * style.act + cache + traffic / 2,
+        write=rows * d_v * style.act + traffic / 2,
+        weights=weights,
+        saves=saves,
+        rate=style.dtype,
+    )
+
+
+def _probabilities(
+    rows: Number, kv_len: Number, sinks: int, style: Style, softmax_fp32: bool, score_copies: int
+) -> tuple[Tensor, ...]:
+    scores = rows * kv_len
+    wide = 4 if softmax_fp32 else style.act
+    kept = [Tensor("attention.probabilities", rows * (kv_len + sinks), wide, recomputable=True)]
+    # a cast or a dropped-out copy is a second storage, which the value product keeps
+    if (softmax_fp32 and style.low_precision) or style.dropout:
+        kept.append(Tensor("attention.weights", scores, style.act, recomputable=True))
+    if style.dropout:
+        kept.append(Tensor("attention.dropout_mask", scores, 1, recomputable=True))
+    if sinks:
+        kept.append(Tensor("attention.max_index", rows, 8, recomputable=True))
+    kept += [Tensor(f"attention.scores{i}", scores, style.act, recomputable=True) for i in range(score_copies)]
+    return tuple(kept)
+
+
+def decode_pairs_twice(q_len: Number, kv_len: Number) -> Number:
+    """Twice the pairs of a decode step: every new token against every cached key and its own."""
+    return 2 * q_len * kv_len
+
+
+def prefill_pairs_twice(
+    q_len: Number, past_len: Number, span: Number | None, *, chunked: bool, halved: bool
+) -> Number:
+    """Twice the pairs of a prefill under the named convention: ``full`` rectangle, or only what the mask lets through."""
+    if halved:
+        return pairs_twice(q_len, past_len, span, chunked=chunked)
+    return 2 * q_len * (past_len + q_len)

@@ -1,0 +1,115 @@
+"""The backward pass, derived: one rule per operator kind, never written again per model.
+
+FLOPs follow torch: a matmul's gradient is two matmuls of its size; eager attention four products for the forward's two;
+fused attention five, for it computes the scores again (Dao et al. 2022, Algorithm 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from tfsim.operators.core import Operator, Style, total
+from tfsim.units import Number
+
+Rule = Callable[[Operator, Style], list[Operator]]
+
+
+def _matmul(op: Operator, style: Style) -> list[Operator]:
+    m, n, k = op.dims["m"], op.dims["n"], op.dims["k"]
+    x, y = m * k * style.act, m * n * style.act
+    to_input = replace(
+        op, name=f"{op.name}.dgrad", phase="backward", saves=(), read=y, write=x, dims={**op.dims, "n": k, "k": n}
+    )
+    # the weight gradient reads both activations and writes a tensor of the weight's size
+    to_weight = replace(
+        op,
+        name=f"{op.name}.wgrad",
+        phase="backward",
+        saves=(),
+        read=x + y,
+        write=op.weight_bytes if op.weights_read is None else op.weights_read,
+        weights=(),
+        weights_read=None,
+        dims={**op.dims, "m": n, "n": k, "k": m} if op.kind == "matmul" else op.dims,
+    )
+    return [to_input, to_weight]
+
+
+def _attention(op: Operator, style: Style) -> list[Operator]:
+    fused = style.attention == "fused"
+    factor = 5 if fused else 4
+    # reads q, k, v, out and its gradient, writes three gradients; eager attention also reads its score-sized tensors
+    return [
+        replace(
+            op,
+            name=f"{op.name}.backward",
+            phase="backward",
+            saves=(),
+            weights=(),
+            flops=op.flops * factor // 2 if isinstance(op.flops, int) else op.flops * factor / 2,
+            vector_flops=2 * op.vector_flops,
+            read=2 * op.read + op.write,
+            write=op.read if fused else op.read + op.write,
+        )
+    ]
+
+
+def _memory_bound(op: Operator, style: Style) -> list[Operator]:
+    return [
+        replace(
+            op,
+            name=f"{op.name}.backward",
+            phase="backward",
+            saves=(),
+            weights=(),
+            weights_read=0,
+            vector_flops=2 * op.vector_flops,
+            read=op.read + op.write,
+            write=op.read,
+        )
+    ]
+
+
+def _collective(op: Operator, style: Style) -> list[Operator]:
+    assert op.comm is not None
+    if op.comm.backward == "none":
+        return []
+    comm = replace(op.comm, kind=op.comm.backward, backward="none")
+    return [replace(op, name=f"{op.name}.backward", phase="backward", comm=comm)]
+
+
+RULES: dict[str, Rule] = {
+    "matmul": _matmul,
+    "grouped_matmul": _matmul,
+    "attention": _attention,
+    "norm": _memory_bound,
+    "softmax": _memory_bound,
+    "pointwise": _memory_bound,
+    "rotary": _memory_bound,
+    "embedding": _memory_bound,
+    "cross_entropy": _memory_bound,
+    "collective": _collective,
+}
+
+
+def backward(operators: Iterable[Operator], style: Style) -> list[Operator]:
+    """The operators of the backward pass, last first. Raises KeyError for a kind without a rule (a defect)."""
+    forward = list(operators)
+    return [grad for op in reversed(forward) for grad in RULES[op.kind](op, style)]
+
+
+def recompute(operators: Iterable[Operator], mode: str) -> list[Operator]:
+    """The forward operators that run again before the backward pass.
+
+    ``full``: the whole block; ``selective``: core attention only (Korthikanti et al. 2022); ``none``: nothing.
+    """
+    if mode == "none":
+        return []
+    chosen = [op for op in operators if mode == "full" or op.kind == "attention"]
+    return [replace(op, phase="recompute", saves=()) for op in chosen]
+
+
+def flops_of(operators: Iterable[Operator]) -> Number:
+    """Matrix FLOPs of a list of operators."""
+    return total(op.flops for op in operators)

@@ -1,0 +1,174 @@
+"""What an operator is: a handful of counts.
+
+An operator is one kernel-sized piece of one forward pass. It knows the weights it holds, the FLOPs it executes, the bytes
+it moves through memory, the tensors it keeps for the backward pass (named, so that a storage shared by two operators
+counts once) and, for collectives, what it sends. Every dimension is a Python number or a float64 array; all arithmetic
+broadcasts. Times are not here: ``tfsim.timing`` reads ``kind`` and ``dims``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tfsim.operators.formats import element_bytes, weight_bytes
+from tfsim.units import Number
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A named activation: ``elements`` of ``bytes_per_element`` each.
+
+    Two tensors of one name are one storage. ``scope``: ``block`` tensors exist once per layer, ``model`` tensors once
+    per model (rotary tables, masks) whatever the number of layers that save them. ``recomputable``: Megatron's
+    selective recomputation drops it (Korthikanti et al. 2022, section 5: what is inside core attention).
+    """
+
+    name: str
+    elements: Number
+    bytes_per_element: Number
+    scope: Literal["block", "model"] = "block"
+    recomputable: bool = False
+
+    @property
+    def bytes(self) -> Number:
+        """Bytes of the storage."""
+        return self.elements * self.bytes_per_element
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """``copies`` matrices of ``rows`` x ``columns`` (output x input; a vector has one column) in number format ``fmt``.
+
+    ``group``: the parameter group of the oracle tables (``attn``, ``ffn_dense``, ``moe_routed``, ``norm``, ...).
+    ``shared``: the name is global (a tied embedding), not one per layer. ``bias``: a bias of a linear layer.
+    """
+
+    name: str
+    group: str
+    rows: Number
+    columns: Number = 1
+    copies: Number = 1
+    fmt: str = "bf16"
+    shared: bool = False
+    bias: bool = False
+
+    @property
+    def elements(self) -> Number:
+        """Number of parameters."""
+        return self.rows * self.columns * self.copies
+
+    @property
+    def bytes(self) -> Number:
+        """Bytes as stored, quantisation scales included."""
+        return self.copies * weight_bytes(self.fmt, self.rows, self.columns)
+
+
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comm:
+    """A collective over ``group`` (``tp``, ``ep``, ...): message ``bytes`` per device, 0 where the group is one device.
+
+    all_reduce, reduce_scatter: bytes of the whole input buffer; all_gather: of the whole output; all_to_all: what one
+    device sends and receives, its own share included. ``backward``: the collective that its gradient needs.
+    """
+
+    kind: CollectiveKind
+    group: str
+    bytes: Number
+    backward: CollectiveKind
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of a forward pass, counted for one device.
+
+    ``flops``: matrix FLOPs, 2 per multiply-accumulate, under the causal convention of the count it belongs to;
+    ``vector_flops``: elementwise work (not part of any FLOP total); ``read``/``write``: activation bytes through
+    memory; weights are read on top. ``dims``: the sizes that timing needs, by kind.
+    """
+
+    name: str
+    kind: str
+    component: str
+    output: Tensor
+    dims: Mapping[str, Number] = field(default_factory=dict)
+    flops: Number = 0
+    vector_flops: Number = 0
+    read: Number = 0
+    write: Number = 0
+    weights: tuple[Weight, ...] = ()
+    weights_read: Number | None = None
+    saves: tuple[Tensor, ...] = ()
+    comm: Comm | None = None
+    rate: str = "bf16"
+    phase: Literal["forward", "backward", "recompute", "optimizer"] = "forward"
+
+    @property
+    def weight_bytes(self) -> Number:
+        """Bytes of the weights it holds."""
+        return total(w.bytes for w in self.weights)
+
+    @property
+    def bytes_moved(self) -> Number:
+        """Bytes through memory: activations read and written, and weights read once (or ``weights_read`` of them)."""
+        held = self.weight_bytes if self.weights_read is None else self.weights_read
+        return self.read + self.write + held
+
+
+def total(values: Iterable[Number]) -> Number:
+    """Sum that keeps Python integers exact and broadcasts arrays."""
+    result: Number = 0
+    for value in values:
+        result = result + value
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How operators are executed: activation ``dtype``; ``pointwise`` ``eager`` (one kernel per torch operation, each
+    keeping its own inputs) or ``fused`` (norms, gates and the loss as single kernels); ``attention`` ``eager``
+    (scores materialised) or ``fused`` (FlashAttention-like); ``dropout`` probability; ``training``: keep tensors."""
+
+    dtype: str = "bf16"
+    pointwise: Literal["eager", "fused"] = "eager"
+    attention: Literal["eager", "fused"] = "fused"
+    dropout: float = 0.0
+
+    @property
+    def act(self) -> Number:
+        """Bytes of one activation element."""
+        return element_bytes(self.dtype)
+
+    @property
+    def eager(self) -> bool:
+        """True when pointwise chains are separate kernels."""
+        return self.pointwise == "eager"
+
+    @property
+    def low_precision(self) -> bool:
+        """True when an fp32 copy of an activation is a second storage."""
+        return self.act < 4  # type: ignore[operator,return-value]
+
+
+def activation(name: str, elements: Number, style: Style) -> Tensor:
+    """A tensor in the pass's activation dtype."""
+    return Tensor(name, elements, style.act)
+
+
+def upcast(x: Tensor, style: Style) -> Tensor:
+    """The fp32 copy of ``x``: ``x`` itself when it already is fp32."""
+    return replace(x, name=f"{x.name}.fp32", bytes_per_element=4) if style.low_precision else x
+
+
+def saved_union(operators: Iterable[Operator], *, without_recomputable: bool = False) -> dict[str, Tensor]:
+    """The storages kept for the backward pass, each once, by name."""
+    kept: dict[str, Tensor] = {}
+    for op in operators:
+        for tensor in op.saves:
+            if not (without_recomputable and tensor.recomputable):
+                kept.setdefault(tensor.name, tensor)
+    return kept

@@ -1,0 +1,184 @@
+"""Memory-bound operators: norms, activations, rotary embedding, residuals, embeddings, loss.
+
+Each has two forms. ``eager``: every torch operation is a kernel that reads and writes memory and keeps its own inputs;
+``fused``: one kernel, keeping the least its backward pass needs.
+"""
+
+from __future__ import annotations
+
+from tfsim.operators.core import Operator, Style, Tensor, Weight, activation, upcast
+from tfsim.units import Number
+
+
+def norm(
+    name: str,
+    x: Tensor,
+    *,
+    rows: Number,
+    width: Number,
+    style: Style,
+    rms: bool,
+    weight: bool = True,
+    bias: bool = False,
+    unit_offset: bool = False,
+    upcasts: bool = True,
+    late_cast: bool = False,
+    one_kernel: bool = False,
+    weight_copies: Number = 1,
+) -> Operator:
+    """RMSNorm (Zhang and Sennrich 2019) or LayerNorm (Ba et al. 2016) over the last dimension of [rows, width].
+
+    ``one_kernel``: torch has a fused kernel (LayerNorm), which keeps its input and two statistics a row. Otherwise
+    eager torch keeps the fp32 input, the reciprocal norm and the normalised values, and LayerNorm its centred values.
+    """
+    elements = rows * width
+    out = activation(f"{name}.out", elements, style)
+    wide = upcast(x, style) if upcasts else x
+    statistic = 4 if upcasts else style.act
+    scaled_wide = unit_offset or late_cast
+    if style.eager and not one_kernel:
+        normed = Tensor(f"{name}.normed", elements, 4 if scaled_wide else style.act)
+        saves = [wide, Tensor(f"{name}.rstd", rows, statistic)]
+        if not rms:
+            saves[0] = Tensor(f"{name}.centred", elements, statistic)
+        if weight:
+            saves.append(normed)
+        if weight and unit_offset:
+            saves.append(Tensor(f"{name}.scale", width * weight_copies, 4))
+        passes = 6
+    else:
+        # a LayerNorm called on an fp32 copy keeps that copy; a fused RMSNorm kernel casts inside
+        kept = wide if (one_kernel and style.eager) else x
+        saves = [kept, Tensor(f"{name}.rstd", rows, statistic if style.eager else 4)]
+        if not rms:
+            saves.append(Tensor(f"{name}.mean", rows, statistic if style.eager else 4))
+        passes = 1
+    weights: tuple[Weight, ...] = ()
+    if weight:
+        weights += (Weight(f"{name}.weight", "norm", width, copies=weight_copies),)
+    if bias:
+        weights += (Weight(f"{name}.bias", "norm", width, copies=weight_copies),)
+    return pointwise(
+        name, "norm", out, saves=tuple(saves), weights=weights, vector_flops=6 * elements, passes=passes, style=style
+    )
+
+
+def pointwise(
+    name: str,
+    kind: str,
+    out: Tensor,
+    *,
+    style: Style,
+    saves: tuple[Tensor, ...] = (),
+    weights: tuple[Weight, ...] = (),
+    vector_flops: Number,
+    passes: Number = 1,
+    inputs: Number = 1,
+    component: str = "other",
+) -> Operator:
+    """An elementwise operator writing ``out``; ``passes`` kernels each read ``inputs`` tensors of its size and write
+    one."""
+    moved = out.elements * style.act * passes
+    return Operator(
+        name,
+        kind,
+        component,
+        out,
+        dims={"elements": out.elements, "passes": passes},
+        vector_flops=vector_flops,
+        read=moved * inputs,
+        write=moved,
+        weights=weights,
+        saves=saves,
+        rate=style.dtype,
+    )
+
+
+# What eager torch keeps for an activation function besides its input: further tensors of the same size. The unfused
+# tanh formula of GPT-2 keeps tanh, 0.5 x and 1 + tanh; x * sigmoid(1.702 x) keeps the sigmoid.
+_EXTRA_KEPT = {"gelu_new": 3, "quick_gelu": 1}
+_EAGER_PASSES = {"gelu_new": 8, "quick_gelu": 3}
+
+
+def activate(name: str, function: str, x: Tensor, *, elements: Number, style: Style) -> Operator:
+    """An elementwise activation function over ``elements`` values; x may be a slice of a larger storage."""
+    out = activation(f"{name}.out", elements, style)
+    if function == "relu":
+        saves: tuple[Tensor, ...] = (out,)
+    else:
+        extra = _EXTRA_KEPT.get(function, 0) if style.eager else 0
+        saves = (x, *(activation(f"{name}.part{i}", elements, style) for i in range(extra)))
+    passes = _EAGER_PASSES.get(function, 1) if style.eager else 1
+    return pointwise(name, "pointwise", out, saves=saves, vector_flops=8 * elements, passes=passes, style=style)
+
+
+def gate(
+    name: str, gate_out: Tensor, up: Tensor, function: str, *, elements: Number, style: Style
+) -> list[Operator]:
+    """act(gate) * up (Shazeer 2020). Eager keeps the activated gate as well; a fused kernel computes it again.
+
+    ``clamped_swiglu`` (gpt-oss): clamp both, gate sigmoid(1.702 gate) (up + 1); eager keeps four more tensors.
+    """
+    out = activation(f"{name}.out", elements, style)
+    if style.eager and function == "clamped_swiglu":
+        parts = tuple(activation(f"{name}.{part}", elements, style) for part in ("clamp", "sigmoid", "up1", "glu"))
+        kept = (gate_out, up, *parts)
+        return [pointwise(name, "pointwise", out, saves=kept, vector_flops=14 * elements, passes=7, style=style)]
+    if style.eager:
+        act = activate(f"{name}.act", function, gate_out, elements=elements, style=style)
+        product = pointwise(
+            name, "pointwise", out, saves=(act.output, up), vector_flops=elements, inputs=2, style=style
+        )
+        return [act, product]
+    return [pointwise(name, "pointwise", out, saves=(gate_out, up), vector_flops=9 * elements, inputs=2, style=style)]
+
+
+def rotary(name: str, x: Tensor, *, elements: Number, tables: tuple[Tensor, ...], style: Style) -> Operator:
+    """x cos + rotate_half(x) sin; keeps only the tables, one copy for all layers."""
+    out = activation(f"{name}.out", elements, style)
+    passes = 5 if style.eager else 1
+    return pointwise(name, "rotary", out, saves=tables, vector_flops=4 * elements, passes=passes, style=style)
+
+
+def residual(name: str, elements: Number, style: Style, site: bool = False) -> Operator:
+    """The addition to the residual stream; with dropout (``site``) the mask is kept, one byte an element."""
+    out = activation(name, elements, style)
+    saves = (Tensor(f"{name}.dropout_mask", elements, 1),) if site and style.dropout else ()
+    return pointwise(name, "pointwise", out, saves=saves, vector_flops=elements, inputs=2, style=style)
+
+
+def embedding(name: str, weight: Weight, *, tokens: Number, width: Number, style: Style, ids: Number = 0) -> Operator:
+    """Gather of ``tokens`` rows; ``ids``: index elements the caller made itself (positions), kept as int64."""
+    out = activation(f"{name}.out", tokens * width, style)
+    saves = (Tensor(f"{name}.ids", ids, 8),)
+    return Operator(
+        name,
+        "embedding",
+        "other",
+        out,
+        dims={"elements": tokens * width, "passes": 1},
+        read=tokens * width * style.act,
+        write=tokens * width * style.act,
+        weights=(weight,),
+        weights_read=0,
+        saves=saves,
+        rate=style.dtype,
+    )
+
+
+def cross_entropy(logits: Tensor, *, tokens: Number, vocab: Number, style: Style) -> Operator:
+    """Mean negative log-likelihood in fp32: keeps log-probabilities, labels and the divisor."""
+    probabilities = Tensor("loss.log_probabilities", tokens * vocab, 4)
+    passes = 3 if style.eager else 1
+    return Operator(
+        "loss",
+        "cross_entropy",
+        "other",
+        Tensor("loss", 1, 4),
+        dims={"elements": tokens * vocab, "passes": passes},
+        vector_flops=5 * tokens * vocab,
+        read=tokens * vocab * (style.act + 4 * (passes - 1)),
+        write=tokens * vocab * 4 * passes,
+        saves=(probabilities, Tensor("loss.labels", tokens, 8), Tensor("loss.divisor", 1, 4)),
+        rate="fp32",
+    )
