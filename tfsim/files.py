@@ -323,7 +323,8 @@ def _fault_message(cls: type["BaseModel"], data: Mapping[str, Any], fault: dict[
         return f"{at}unknown key{_hint(cls, fault['loc'])}"
     if fault["type"] == "union_tag_invalid":
         tags = fault["ctx"]
-        what = f"unknown {tags['discriminator']} {quote(tags['tag'])}"
+        kind = tags["discriminator"].strip("'")
+        what = f"unknown {kind} {quote(tags['tag'])}"
         return f"{at}{what}: choose from {tags['expected_tags']}"
     rule = str(fault["msg"]).removeprefix("Value error, ").replace("Input should ", "must ", 1)
     value = fault["input"]

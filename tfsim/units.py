@@ -225,9 +225,11 @@ def _units(kind: Dimension) -> str:
 
 
 def _digits(x: float, digits: int) -> str:
-    """x with so many significant digits, without exponent and trailing zeros: 8.21, 141, 1,234."""
+    """x with so many significant digits and no trailing zeros: 8.21, 141, 1,234, 1.2e-09."""
     if x == 0:
         return "0"
+    if abs(x) < 1e-6:
+        return f"{x:.{digits - 1}e}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(x))))
     text = f"{x:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

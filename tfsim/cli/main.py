@@ -83,6 +83,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _usage_message(error: typer.TyperException) -> str:
     message = " ".join(error.format_message().split()).rstrip(".")
+    message = message[:1].lower() + message[1:]
     ctx = getattr(error, "ctx", None)
     return f"{message} (see {ctx.command_path} --help)" if ctx is not None else message
 
