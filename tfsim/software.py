@@ -1,0 +1,89 @@
+"""How a model is run: software styles and precision policies, few and named, for the user to choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tfsim.errors import unknown
+from tfsim.operators.core import Style
+
+
+@dataclass(frozen=True)
+class Software:
+    """A software style.
+
+    ``dispatch_s``: host time to launch one kernel; a kernel cannot take less (11-18 us for an eager PyTorch operator,
+    nothing inside a CUDA graph). ``gap_s``: idle device time between two kernels (1.6-2.7 us back to back, 1.0-1.4 us
+    in a graph; figures of public kernel tables, see docs/conventions.md); ``attention_fraction``: what an attention
+    kernel achieves of what a large matmul achieves (FlashAttention-2 on A100 0.61 of peak against 0.79,
+    FlashAttention-3 on H100 0.66 against 0.78); ``overlap``: gradient communication runs beside the backward pass.
+    """
+
+    name: str
+    pointwise: Literal["eager", "fused"]
+    attention: Literal["eager", "fused"]
+    dispatch_s: float
+    gap_s: float
+    attention_fraction: float = 0.8
+    overlap: bool = True
+    about: str = ""
+
+    def style(self, dtype: str) -> Style:
+        """The operator style for activations of ``dtype``."""
+        return Style(dtype, self.pointwise, self.attention)
+
+
+SOFTWARE: dict[str, Software] = {
+    s.name: s
+    for s in (
+        Software("eager", "eager", "fused", 12e-6, 1.6e-6, about="plain PyTorch: one kernel per operation, fused attention"),
+        Software("fused", "fused", "fused", 6e-6, 1.6e-6, about="fused norms, gates and loss, as Megatron-LM or torch.compile"),
+        Software("graph", "fused", "fused", 0.0, 1.2e-6, about="fused kernels replayed from a CUDA graph, as serving engines"),
+        Software("unfused-attention", "eager", "eager", 12e-6, 1.6e-6, about="PyTorch with materialised scores"),
+    )
+}
+
+
+def software(name: str) -> Software:
+    """The software style called ``name``. Raises InputError for an unknown one."""
+    if name not in SOFTWARE:
+        raise unknown("software", name, SOFTWARE)
+    return SOFTWARE[name]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A training precision policy; bytes per parameter for each kind of state.
+
+    ``compute``: dtype of the activations; ``matmul``: format of the block matmuls; ``master``: the optimizer's own
+    copy of the weights; ``moments``: optimizer state (Adam: two).
+    """
+
+    name: str
+    compute: str
+    matmul: str
+    weights: int
+    gradients: int
+    master: int
+    moments: int
+    about: str = ""
+
+
+PRECISIONS: dict[str, Precision] = {
+    p.name: p
+    for p in (
+        Precision("bf16", "bf16", "bf16", 2, 4, 4, 8, "bf16 weights, fp32 gradients, fp32 Adam (Megatron-LM)"),
+        Precision("bf16-grads", "bf16", "bf16", 2, 2, 4, 8, "bf16 weights and gradients, fp32 Adam (FSDP, DeepSpeed)"),
+        Precision("fp16", "fp16", "fp16", 2, 2, 4, 8, "fp16 weights and gradients, fp32 Adam (Rajbhandari 2020)"),
+        Precision("fp8", "bf16", "fp8", 2, 4, 4, 8, "fp8 block matmuls, bf16 elsewhere, fp32 gradients and Adam"),
+        Precision("fp32", "fp32", "fp32", 4, 4, 0, 8, "everything fp32"),
+    )
+}
+
+
+def precision(name: str) -> Precision:
+    """The precision policy called ``name``. Raises InputError for an unknown one."""
+    if name not in PRECISIONS:
+        raise unknown("precision", name, PRECISIONS)
+    return PRECISIONS[name]
