@@ -1,0 +1,147 @@
+"""The parts of a device profile as the YAML file holds them (docs/hardware.md explains each)."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tfsim.errors import unknown
+from tfsim.hardware.dtypes import DTYPES
+from tfsim.hardware.figures import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    FlopPerSecond,
+    Hertz,
+    Ratio,
+    Source,
+    Strict,
+    Text,
+    Watts,
+    figures_in,
+)
+from tfsim.hardware.prices import Price
+
+Topology = Literal["switch", "mesh", "ring", "torus2d", "torus3d", "none"]
+Kind = Literal["gpu", "tpu", "npu", "cpu", "soc"]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
+Date = Annotated[str, Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$")]
+
+
+class ReleaseDate(Strict):
+    """The day of release or announcement, or null with the reason."""
+
+    value: Date | None
+    source: Text | None = None
+    reason: Text | None = None
+    note: Text | None = None
+
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        if not (self.reason if self.value is None else self.source):
+            raise ValueError("a date needs a 'source', a null value a 'reason'")
+        return self
+
+
+class Memory(Strict):
+    """The main memory of the device."""
+
+    type: Text
+    label: Bytes  # what the datasheet prints, read literally: "80 GB" is 80e9 bytes
+    capacity: Bytes  # what a program can really address
+    bandwidth: BytesPerSecond  # peak
+
+
+class Caches(Strict):
+    """On-chip memories; the keys that a device does not have are left out."""
+
+    l2: Bytes | None = None
+    llc: Bytes | None = None  # a last-level cache behind the L2: Infinity Cache, SLC, CPU L3
+    per_core: Bytes | None = None  # shared memory / LDS of one SM or compute unit
+    scratchpad: Bytes | None = None  # software-managed, whole device: VMEM, SBUF, SRAM
+
+
+class ScaleUp(Strict):
+    """The fast links between devices of one node or rack."""
+
+    name: Text
+    topology: Topology
+    domain: Count  # devices that the links join at most
+    bandwidth: BytesPerSecond  # all links of one device together, one direction
+    link_bandwidth: BytesPerSecond | None = None  # to one neighbour; needed unless a switch
+    in_network_reduction: bool  # the switches can add (NVLink SHARP)
+
+    @model_validator(mode="after")
+    def _neighbours(self) -> Self:
+        if self.topology not in ("switch", "none") and self.link_bandwidth is None:
+            raise ValueError(f"a {self.topology} needs 'link_bandwidth', the rate to one neighbour")
+        return self
+
+
+class EfficiencyFigures(Strict):
+    """Achieved fractions of the peaks, for large shapes."""
+
+    matmul: dict[Literal["bf16", "fp8", "fp4"], Ratio]
+    memory: Ratio
+    scale_up: Ratio  # bus bandwidth of large ring collectives / link bandwidth
+    scale_out: Ratio
+    in_network_all_reduce: Ratio | None = None  # above 1 where in-switch reduction saves traffic
+
+    @model_validator(mode="after")
+    def _has_base(self) -> Self:
+        if "bf16" not in self.matmul:
+            raise ValueError("'matmul' needs 'bf16', the class of all 16-bit and wider formats")
+        return self
+
+
+class DeviceProfile(Strict):
+    """One file of hardware/devices/: every number with its source."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    name: Name
+    aliases: tuple[Name, ...] = ()
+    vendor: Text
+    architecture: Text
+    kind: Kind
+    release_date: ReleaseDate
+    matrix_peak: dict[str, FlopPerSecond]
+    vector_peak: dict[str, FlopPerSecond]
+    memory: Memory
+    caches: Caches
+    cores: Count  # SMs, compute units, TensorCores or CPU cores
+    clock: Hertz  # the clock of the matrix peak
+    tdp: Watts
+    scale_up: ScaleUp
+    pcie: BytesPerSecond
+    nic: BytesPerSecond  # scale-out bandwidth per device in the vendor's own node
+    efficiency: EfficiencyFigures
+    runtime_reserve: Bytes
+    prices: tuple[Price, ...] = ()
+    no_price_reason: Text | None = None
+    notes: tuple[Text, ...] = ()
+    sources: dict[str, Source]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for dtype in [*self.matrix_peak, *self.vector_peak]:
+            if dtype not in DTYPES:
+                raise unknown("dtype", dtype, DTYPES)
+        if not any(p.term != "purchase" for p in self.prices) and not self.no_price_reason:
+            raise ValueError("without an hourly price, 'no_price_reason' must say why")
+        check_sources(self, self.sources)
+        return self
+
+
+def check_sources(profile: Strict, sources: dict[str, Source]) -> None:
+    """Every source that a figure, price or date names must be listed in `sources`.
+
+    Raises: ValueError naming the figure and the key.
+    """
+    used = {path: figure.source for path, figure in figures_in(profile).items()}
+    for index, price in enumerate(getattr(profile, "prices", ())):
+        used[f"prices.{index}"] = price.source
+    released = getattr(profile, "release_date", None)
+    if released is not None:
+        used["release_date"] = released.source
+    for path, key in used.items():
+        if key is not None and key not in sources:
+            raise ValueError(f"{path}: the source '{key}' is not listed under 'sources'")
