@@ -104,9 +104,7 @@ def test_good_input(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_closed_pipe_is_no_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [*TFSIM, "--help"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
-    )
+    done = subprocess.run([*TFSIM, "--help"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == 1
@@ -138,9 +136,7 @@ def test_help_is_quick() -> None:
         before = os.times()
         subprocess.run([*TFSIM, "--help"], stdout=subprocess.DEVNULL, check=True)
         after = os.times()
-        return (after.children_user - before.children_user) + (
-            after.children_system - before.children_system
-        )
+        return (after.children_user - before.children_user) + (after.children_system - before.children_system)
 
     assert statistics.median(seconds() for _ in range(5)) < 0.3
 

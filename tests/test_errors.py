@@ -34,12 +34,8 @@ def test_unknown_says_what_to_do() -> None:
     assert str(unknown("device", "h10", ["h100-sxm-80gb"])) == (
         "unknown device 'h10': did you mean h100-sxm-80gb? (tfsim hardware list shows all)"
     )
-    assert str(unknown("device", "zzzz", DEVICES)) == (
-        "unknown device 'zzzz' (tfsim hardware list shows all)"
-    )
-    assert str(unknown("schedule", "zzzz", ["1f1b", "gpipe"])) == (
-        "unknown schedule 'zzzz': choose from 1f1b, gpipe"
-    )
+    assert str(unknown("device", "zzzz", DEVICES)) == ("unknown device 'zzzz' (tfsim hardware list shows all)")
+    assert str(unknown("schedule", "zzzz", ["1f1b", "gpipe"])) == ("unknown schedule 'zzzz': choose from 1f1b, gpipe")
 
 
 def test_is_a_value_error_and_survives_a_process_boundary() -> None:

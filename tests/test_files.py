@@ -135,11 +135,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]))
 TREES = st.dictionaries(
     TEXT,
     st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | TEXT
-        | st.floats(allow_nan=False, allow_infinity=False),
+        st.none() | st.booleans() | st.integers() | TEXT | st.floats(allow_nan=False, allow_infinity=False),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
         max_leaves=8,
     ),

@@ -19,9 +19,7 @@ for kind in ("hardware", "scenarios"):
     folder = data_dir(kind)
     print(folder, len(list(folder.rglob("*.yaml"))))
 """
-BUILD_EDITABLE = (
-    "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
-)
+BUILD_EDITABLE = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -79,9 +77,7 @@ def test_the_wheel_holds_the_data(wheel: Path, wheel_of_sdist: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["wheel", "wheel_of_sdist", "editable"])
-def test_installed_tfsim_finds_its_data(
-    package: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_installed_tfsim_finds_its_data(package: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
     run(

@@ -89,9 +89,7 @@ def test_rooms_import_downwards_only() -> None:
 
 
 def test_only_measure_imports_torch() -> None:
-    users = {
-        room for path, room in modules() for _, m in imports(path) if m.split(".")[0] == "torch"
-    }
+    users = {room for path, room in modules() for _, m in imports(path) if m.split(".")[0] == "torch"}
     assert users <= {TORCH_ROOM}
 
 
@@ -105,9 +103,7 @@ def test_nothing_below_the_command_line_prints_or_reads_a_terminal() -> None:
         used = {m.split(".")[0] for _, m in imports(path)}
         wrong += [
             f"{path.relative_to(PACKAGE.parent)}: {word}"
-            for word in sorted(
-                (names & {"print", "input"}) | (used & {"typer", "rich", "argparse"})
-            )
+            for word in sorted((names & {"print", "input"}) | (used & {"typer", "rich", "argparse"}))
         ]
     assert not wrong, "\n".join(wrong)
 

@@ -181,9 +181,7 @@ def test_any_text_parses_or_is_an_input_error(text: str, dimension: str) -> None
 
 @given(
     st.decimals(0, 1000, places=3),
-    st.sampled_from(
-        [(d, u) for d, k in units.DIMENSIONS.items() for u in k.units if d != "carbon"]
-    ),
+    st.sampled_from([(d, u) for d, k in units.DIMENSIONS.items() for u in k.units if d != "carbon"]),
 )
 def test_every_listed_unit_is_read(number: Any, unit: tuple[str, str]) -> None:
     dimension, spelling = unit

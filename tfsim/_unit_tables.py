@@ -12,9 +12,7 @@ class Dimension(NamedTuple):
     whole: bool  # give an int where the value is integral
 
 
-def _prefixed(
-    units: str, prefixes: dict[str, Fraction], size: Fraction | int = 1
-) -> dict[str, Fraction]:
+def _prefixed(units: str, prefixes: dict[str, Fraction], size: Fraction | int = 1) -> dict[str, Fraction]:
     return {p + u: f * size for u in units.split() for p, f in prefixes.items()}
 
 

@@ -21,9 +21,7 @@ def one_line(text: str, limit: int = _MESSAGE_LIMIT) -> str:
     name or value can neither break the line nor drive the terminal.
     """
     head = text[: limit + 1]
-    safe = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in head
-    )
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in head)
     return safe if len(safe) <= limit else safe[: limit - 3] + "..."
 
 

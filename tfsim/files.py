@@ -380,9 +380,7 @@ def _models_in(annotation: Any) -> list[type["BaseModel"]]:
 def _tagged(model: type["BaseModel"], tag: object) -> bool:
     from typing import get_args
 
-    return tag == model.__name__ or any(
-        tag in get_args(field.annotation) for field in model.model_fields.values()
-    )
+    return tag == model.__name__ or any(tag in get_args(field.annotation) for field in model.model_fields.values())
 
 
 def _replace(target: Path, data: bytes) -> None:

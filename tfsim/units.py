@@ -31,9 +31,7 @@ else:  # reading and printing a single quantity must not wait for NumPy to load
 # Arithmetic that keeps both: Python ints exact, arrays float64.
 
 
-def as_number(
-    x: object, name: str = "value", *, at_least: float | None = None, whole: bool = False
-) -> Number:
+def as_number(x: object, name: str = "value", *, at_least: float | None = None, whole: bool = False) -> Number:
     """A user's number (or array of numbers) as the rest of tfsim takes it.
 
     Python ints and floats stay, NumPy scalars become Python numbers, lists and integer arrays
@@ -154,9 +152,7 @@ _QUANTITY = re.compile(
 )
 
 
-def parse_quantity(
-    value: str | int | float, dimension: str, name: str | None = None
-) -> int | float:
+def parse_quantity(value: str | int | float, dimension: str, name: str | None = None) -> int | float:
     """The number that a text such as "80 GiB" stands for, in the base unit of its dimension.
 
     dimension: "bytes", "flops", "flop_rate" (FLOP/s), "bandwidth" (bytes/s), "tokens", "count",
@@ -177,26 +173,20 @@ def parse_quantity(
     else:
         match = _QUANTITY.match(value) if len(value) <= 100 else None
         if match is None:
-            raise InputError(
-                f"{at}{quote(value)} is not a quantity: give a number of {_units(kind)}"
-            )
+            raise InputError(f"{at}{quote(value)} is not a quantity: give a number of {_units(kind)}")
         unit = match["unit"]
         if match["dollar"]:
             if dimension not in ("money", "price"):
                 raise InputError(f"{at}{quote(value)} is money: give a number of {_units(kind)}")
         elif unit and dimension in ("money", "price"):
             unit = re.sub(r"\s*(USD|dollars?|\$)", "", unit, count=1)  # "2 USD/h" is "$2/h"
-        exact = Fraction(match["number"].replace(",", "").replace("_", "")) * _size(
-            kind, unit, at, value
-        )
+        exact = Fraction(match["number"].replace(",", "").replace("_", "")) * _size(kind, unit, at, value)
         if match["sign"] == "-":
             exact = -exact
     if exact < 0:
         raise InputError(f"{at}{quote(value)} is negative")
     if exact > kind.limit:
-        raise InputError(
-            f"{at}{quote(value)} is implausibly large (above {kind.limit:g} {kind.base})"
-        )
+        raise InputError(f"{at}{quote(value)} is implausibly large (above {kind.limit:g} {kind.base})")
     return int(exact) if kind.whole and exact.denominator == 1 else float(exact)
 
 

@@ -21,9 +21,7 @@ class Commands(LazyGroup):
     """All commands of tfsim."""
 
     table = {  # noqa: RUF012  (typed as a ClassVar in LazyGroup)
-        "model": Lazy(
-            "tfsim.cli.model", "The models tfsim knows: list them, or show one's counts."
-        ),
+        "model": Lazy("tfsim.cli.model", "The models tfsim knows: list them, or show one's counts."),
         "hardware": Lazy("tfsim.cli.hardware", "Devices and systems: list, show, compare."),
         "train": Lazy("tfsim.cli.train", "Time, memory and cost of training a model on a system."),
         "serve": Lazy("tfsim.cli.serve", "Latency, throughput and cost of serving a model."),

@@ -51,18 +51,14 @@ def console() -> "Console":
     return Console(highlight=False, emoji=False, width=None if terminal else _PIPE_WIDTH)
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
-) -> None:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """Print rows under named columns; columns of numbers are set to the right. None prints as -."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
-    grid = Table(
-        box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False
-    )
+    grid = Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for index, name in enumerate(columns):
         numeric = bool(cells) and all(_numeric(row[index]) for row in cells)
         grid.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
