@@ -26,9 +26,8 @@ clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis out
 
 $(VENV)/venv.stamp:
-ifeq ($(strip $(PYTHON)),)
-	@echo "tfsim needs Python 3.11 or newer, and found none: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1
-endif
+	@test -n "$(strip $(PYTHON))" || \
+		{ echo "tfsim needs Python 3.11 or newer, and found none: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "tfsim needs Python 3.11 or newer: $(PYTHON) is older, or does not run" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
