@@ -1,0 +1,207 @@
+"""From a Hugging Face config.json to a model specification.
+
+``spec_from_config`` reads the architecture (families in dense.py, sparse.py and classic.py) and the number formats
+(quantization.py). Defaults are those of the configuration classes of transformers 5.24; the names that older files
+use are accepted too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from tfsim.errors import InputError, quote, unknown
+from tfsim.files import validate
+from tfsim.models.huggingface import classic, dense, modules, quantization, sparse
+from tfsim.models.huggingface.common import Decoder, name_blocks
+from tfsim.models.huggingface.fields import Fields, FieldTable
+from tfsim.models.spec import ModelSpec, compress_layers
+
+__all__ = ["FAMILIES", "MODEL_TYPES", "Family", "spec_from_config"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model type: its fields, and the function that turns them into a decoder."""
+
+    table: FieldTable
+    build: Callable[[Fields], Decoder]
+    names: modules.Modules = modules.LLAMA_MODULES
+    family: str = ""
+
+
+_GROK = Family(sparse.GROK, sparse.grok, family="grok")
+_DEEPSEEK_V3 = Family(sparse.DEEPSEEK_V3, sparse.deepseek_v3)
+
+FAMILIES: dict[str, Family] = {
+    "gpt2": Family(classic.GPT2, classic.gpt2, modules.GPT2_MODULES),
+    "gpt_neox": Family(classic.GPT_NEOX, classic.gpt_neox, modules.NEOX_MODULES),
+    "gptj": Family(classic.GPTJ, classic.gptj, modules.GPTJ_MODULES),
+    "opt": Family(classic.OPT, classic.opt, modules.OPT_MODULES),
+    "bloom": Family(classic.BLOOM, classic.bloom, modules.BLOOM_MODULES),
+    "falcon": Family(classic.FALCON, classic.falcon, modules.BLOOM_MODULES),
+    "mpt": Family(classic.MPT, classic.mpt, modules.MPT_MODULES),
+    "llama": Family(dense.LLAMA, dense.llama),
+    "mistral": Family(dense.MISTRAL, dense.mistral),
+    "mixtral": Family(sparse.MIXTRAL, sparse.mixtral, modules.MIXTRAL_MODULES),
+    "qwen2": Family(dense.QWEN2, dense.qwen2),
+    "qwen2_moe": Family(sparse.QWEN2_MOE, sparse.qwen2_moe, modules.QWEN_MOE_MODULES),
+    "qwen3": Family(dense.QWEN3, dense.qwen3),
+    "qwen3_moe": Family(sparse.QWEN3_MOE, sparse.qwen3_moe, modules.QWEN_MOE_MODULES),
+    "gemma": Family(dense.GEMMA, dense.gemma),
+    "gemma2": Family(dense.GEMMA2, dense.gemma2),
+    "gemma3_text": Family(dense.GEMMA3, dense.gemma3, family="gemma3"),
+    "phi": Family(dense.PHI, dense.phi, modules.PHI_MODULES),
+    "phi3": Family(dense.PHI3, dense.phi3),
+    "deepseek_v2": Family(sparse.DEEPSEEK_V2, sparse.deepseek_v2),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": replace(_DEEPSEEK_V3, family="kimi_k2"),
+    "dbrx": Family(sparse.DBRX, sparse.dbrx, modules.DBRX_MODULES),
+    "grok-1": _GROK,
+    "grok1": _GROK,
+    "gpt_oss": Family(sparse.GPT_OSS, sparse.gpt_oss, modules.GPT_OSS_MODULES),
+    "llama4_text": Family(sparse.LLAMA4, sparse.llama4, modules.LLAMA4_MODULES, family="llama4"),
+    "cohere": Family(dense.COHERE, dense.cohere),
+    "olmo": Family(dense.OLMO, dense.olmo),
+    "olmo2": Family(dense.OLMO2, dense.olmo2),
+    "starcoder2": Family(dense.STARCODER2, dense.starcoder2, modules.STARCODER2_MODULES),
+    "stablelm": Family(dense.STABLELM, dense.stablelm),
+}
+
+_WRAPPERS = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k25": "kimi_k2"}
+"""Multimodal types, and the type of their text part."""
+
+MODEL_TYPES: tuple[str, ...] = (*FAMILIES, *_WRAPPERS)
+
+_DTYPES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "auto": "bf16",
+}
+_TOP_LEVEL_OF_TEXT = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "compression_config")
+
+
+def spec_from_config(
+    config: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    source: str = "",
+    ignore_fields: Sequence[str] = (),
+    quant_config: Mapping[str, Any] | None = None,
+) -> ModelSpec:
+    """The model that a config.json describes.
+
+    ``name`` and ``source`` are written into the specification (``source`` also starts every error message).
+    ``ignore_fields``: fields to leave out, so that the class's default holds. ``quant_config``: content of the
+    hf_quant_config.json beside the file, if any; else the file's own ``quantization_config`` sets the formats. A file
+    without ``dtype`` (or ``torch_dtype``) is taken as bf16. Of multimodal models only the text part is modelled.
+
+    Raises: InputError, one line naming the field, for an unknown model_type, an unknown field, a value that tfsim
+    does not model, or one of the wrong type or size.
+    """
+    where = source or "config.json"
+    if not isinstance(config, Mapping):
+        raise InputError(f"{where}: holds {quote(config)}, not a mapping")
+    absent = [field for field in ignore_fields if not _holds(config, field)]
+    if absent:
+        raise InputError(f"{where}: field {quote(absent[0])}: cannot be ignored, the file does not have it")
+    model_type, config, note = _text_part(config, where)
+    family = FAMILIES[model_type]
+    fields = Fields(config, family.table, where, ignore_fields)
+    try:
+        decoder = family.build(fields)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        path = ".".join(str(step) for step in fault["loc"])
+        message = fault["msg"].removeprefix("Value error, ")
+        raise InputError(f"{where}: {path + ': ' if path else ''}{message}") from None
+    dtype = _dtype(config, where, ignore_fields)
+    if "quantization_config" in ignore_fields:
+        quant_config = None
+    formats = quantization.formats(
+        None if "quantization_config" in ignore_fields else config.get("quantization_config"),
+        quant_config,
+        decoder.layers,
+        family.names,
+        where,
+        tied=decoder.tied,
+    )
+    blocks, names = name_blocks(formats.layers)
+    data = {
+        "schema": 1,
+        "name": name if name is not None else _own_name(config, model_type),
+        "family": family.family or model_type,
+        "source": source[:500],
+        "note": note,
+        "d_model": decoder.d_model,
+        "vocab_size": decoder.vocab_size,
+        "max_seq_len": decoder.max_seq_len,
+        "blocks": blocks,
+        "layers": compress_layers(names),
+        "norm": decoder.norm,
+        "tied_embeddings": decoder.tied,
+        "dropout_sites": decoder.dropout,
+        "dtype": dtype,
+        "formats": formats.model,
+        "kv_format": formats.kv,
+        **decoder.extra,
+    }
+    return validate(ModelSpec, data, where)
+
+
+def _holds(config: Mapping[str, Any], field: str) -> bool:
+    inner = config.get("text_config")
+    if isinstance(inner, Mapping) and _holds(inner, field):
+        return True
+    head, _, rest = field.partition(".")
+    value = config.get(head)
+    return field in config or (bool(rest) and isinstance(value, Mapping) and rest in value)
+
+
+def _text_part(config: Mapping[str, Any], where: str) -> tuple[str, Mapping[str, Any], str]:
+    """The model type, the text model's fields and a note on what is left out."""
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str):
+        if "model_type" not in config:
+            raise InputError(f"{where}: field 'model_type': missing, and required")
+        raise InputError(f"{where}: field 'model_type': must be text, not {quote(model_type)}")
+    if model_type in FAMILIES:
+        return model_type, config, ""
+    if model_type not in _WRAPPERS:
+        raise InputError(f"{where}: field 'model_type': {unknown('model type', model_type, MODEL_TYPES)}")
+    text = config.get("text_config")
+    if text is None:
+        text = {}
+    if not isinstance(text, Mapping):
+        raise InputError(f"{where}: field 'text_config': must be a mapping, not {quote(text)}")
+    inner = text.get("model_type", _WRAPPERS[model_type])
+    if inner != _WRAPPERS[model_type]:
+        raise InputError(
+            f"{where}: field 'text_config.model_type': must be {_WRAPPERS[model_type]}, not {quote(inner)}"
+        )
+    above = {field: config[field] for field in _TOP_LEVEL_OF_TEXT if config.get(field) is not None}
+    return inner, {**text, **above}, "text part only: the vision tower and its projector are left out"
+
+
+def _own_name(config: Mapping[str, Any], model_type: str) -> str:
+    path = config.get("_name_or_path")
+    last = path.rstrip("/").rsplit("/", 1)[-1] if isinstance(path, str) else ""
+    return last[:120] or model_type
+
+
+def _dtype(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> str:
+    for field in ("dtype", "torch_dtype"):
+        value = config.get(field)
+        if value is None or field in ignore:
+            continue
+        known = _DTYPES.get(value.removeprefix("torch.")) if isinstance(value, str) else None
+        if known is None:
+            raise InputError(f"{where}: field '{field}': value {quote(value)}: must be one of {', '.join(_DTYPES)}")
+        return known
+    return "bf16"
