@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _M = TypeVar("_M", bound="BaseModel")
 
 _JSON_LIMIT = 64_000_000  # bytes
-_YAML_LIMIT = 4_000_000  # bytes; YAML is parsed about 20 times slower than JSON
+_YAML_LIMIT = 2_000_000  # bytes; YAML is parsed about 20 times slower than JSON
 _DEPTH_LIMIT = 100
 _DIGITS_LIMIT = 300  # a longer integer does not fit a float, which every later step may need
 
