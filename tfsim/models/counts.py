@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from tfsim.errors import InputError
 from tfsim.models.decoder import FIRST, LAST, Segment, segments
 from tfsim.models.mixers import attention_span, kv_width
 from tfsim.models.shape import Shape
-from tfsim.models.spec import MoE, ModelSpec
+from tfsim.models.spec import ModelSpec, MoE
 from tfsim.operators.backward import backward
 from tfsim.operators.backward import recompute as recomputed
 from tfsim.operators.core import Operator, Style, Tensor, Weight, saved_union, total
@@ -192,6 +192,7 @@ def count(
     dropout: float = 0.0,
     recompute: Literal["none", "selective", "full"] = "none",
     latent: Literal["absorbed", "expanded"] = "absorbed",
+    experts: Literal["routed", "all"] = "routed",
 ) -> Counts:
     """Exact counts of one pass of ``model``.
 
@@ -199,7 +200,7 @@ def count(
     broadcast. seq_len defaults to 1 in ``decode`` and to the model's max_seq_len otherwise. ``dtype``: of activations
     and, unless the model fixes kv_format, of the cache. ``causal``: ``full`` counts the whole score rectangle (torch's
     flop counter), ``halved`` what the mask lets through. ``style``: unfused torch or fused kernels, decides what is
-    kept and moved. ``recompute`` adds forward work and drops kept tensors. ``latent``: see Shape.
+    kept and moved. ``recompute`` adds forward work and drops kept tensors. ``latent``, ``experts``: see Shape.
     Raises InputError for a value out of range.
     """
     batch_ = as_number(batch, "batch", at_least=1, whole=True)
@@ -216,6 +217,7 @@ def count(
     _choice("logits", logits, ("all", "last"))
     _choice("recompute", recompute, ("none", "selective", "full"))
     _choice("latent", latent, ("absorbed", "expanded"))
+    _choice("experts", experts, ("routed", "all"))
     _choice("dtype", dtype, FORMAT_NAMES)
     if not isinstance(dropout, int | float) or isinstance(dropout, bool) or not 0 <= dropout < 1:
         raise InputError(f"dropout: {dropout!r} is not a probability in [0, 1)")
@@ -228,6 +230,7 @@ def count(
         causal=causal,
         logits=logits,
         latent=latent,
+        experts=experts,
         style=run,
     )
     training = phase == "forward_backward"

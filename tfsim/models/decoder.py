@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfsim.models.mixers import mix
 from tfsim.models.feedforward import feed_forward
+from tfsim.models.mixers import mix
 from tfsim.models.parts import BlockContext, as_stream, model_norm
 from tfsim.models.shape import Shape
 from tfsim.models.spec import ModelSpec
+from tfsim.operators.collectives import collective
 from tfsim.operators.core import CollectiveKind, Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import cross_entropy, embedding, pointwise, residual
-from tfsim.operators.collectives import collective
 from tfsim.operators.matmul import linear
 from tfsim.units import Number, ceil_div
 
@@ -141,7 +141,9 @@ def head_operators(spec: ModelSpec, shape: Shape, *, loss: bool) -> list[Operato
     logits = ops[-1].output
     if spec.final_logit_softcap:
         capped = activation("head.softcap", positions * vocab, style)
-        ops.append(pointwise("head.softcap", "pointwise", capped, saves=(capped,), vector_flops=0, passes=3, style=style))
+        ops.append(
+            pointwise("head.softcap", "pointwise", capped, saves=(capped,), vector_flops=0, passes=3, style=style)
+        )
     if loss:
         ops.append(cross_entropy(logits, tokens=positions, vocab=vocab, style=style))
     return ops
@@ -174,7 +176,10 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
             add("stream.out"),
         ]
     if block.residual == "post":
-        after_mixer, after_ffn = normed("input_norm", middle), normed("post_attention_norm", Tensor("stream.last", stream, shape.style.act))
+        after_mixer, after_ffn = (
+            normed("input_norm", middle),
+            normed("post_attention_norm", Tensor("stream.last", stream, shape.style.act)),
+        )
         return [
             *mix(context, x),
             add("stream.middle"),

@@ -66,7 +66,8 @@ def routed_rows(context: BlockContext, moe: MoE) -> Number:
     The ranks of one tensor-parallel group hold the same tokens, so experts cut ``etp`` ways see tokens top_k etp / tp.
     """
     shards = context.shape.shards
-    return ceil_div(context.shape.tokens * moe.top_k * shards.expert_tp, shards.tp)
+    visits = moe.n_experts if context.shape.experts == "all" else moe.top_k
+    return ceil_div(context.shape.tokens * visits * shards.expert_tp, shards.tp)
 
 
 def experts_touched(rows: Number, experts: Number, top_k: Number, total_rows: Number, n_experts: Number) -> Number:
@@ -82,7 +83,13 @@ def experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     style = shape.style
     rows = routed_rows(context, moe)
     local = ceil_div(moe.n_experts, shards.ep)
-    touched = experts_touched(rows, local, moe.top_k, shape.tokens * moe.top_k * maximum(1, shards.ep * shards.expert_tp / shards.tp), moe.n_experts)
+    touched = experts_touched(
+        rows,
+        local,
+        moe.top_k,
+        shape.tokens * moe.top_k * maximum(1, shards.ep * shards.expert_tp / shards.tp),
+        moe.n_experts,
+    )
     width = ceil_div(moe.d_ff, shards.expert_tp)
     x, ops = as_stream("ffn.gather", x, d_model, shape)
     # with spread experts tokens travel by all-to-all instead of being gathered
@@ -90,11 +97,9 @@ def experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     ops += router(context, moe, x)
     ops.append(_exchange("moe.dispatch", context, moe, x))
     gathered = activation("moe.dispatched", rows * d_model, style)
-    loop = one_by_one(context)
-    ints = 2 if loop else 3
-    index = Tensor("moe.index", rows * ints, 8)
-    offsets = () if loop else (Tensor("moe.offsets", local, 4),)
-    ops.append(pointwise("moe.permute", "pointwise", gathered, saves=(index, *offsets), vector_flops=0, style=style))
+    # (expert slot, token) of every row
+    index = Tensor("moe.index", 2 * rows, 8)
+    ops.append(pointwise("moe.permute", "pointwise", gathered, saves=(index,), vector_flops=0, style=style))
 
     def grouped(name: str, of: Tensor, n: Number, k: Number) -> Operator:
         fmt = context.fmt(name, "moe_routed")
@@ -118,11 +123,6 @@ def experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
             ops += _shared_gate(context, x, ops[-1].output)
     reduce = to_stream("ffn.reduce", ops[-1].output, d_model, shape)
     return [*ops, reduce]
-
-
-def one_by_one(context: BlockContext) -> bool:
-    """Eager fp32 runs experts in a loop (torch's grouped matmul takes bf16), which keeps the scattered outputs too."""
-    return context.shape.style.eager and not context.shape.style.low_precision
 
 
 def router(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
@@ -162,8 +162,8 @@ def _combine(context: BlockContext, moe: MoE, x: Tensor, rows: Number) -> Operat
     shape, style = context.shape, context.shape.style
     wide = moe.router != "topk_softmax" and moe.normalize_top_k
     weights = Tensor("moe.row_weights", rows, 4 if wide else style.act)
-    kept = (x, weights)
-    if one_by_one(context):
+    kept: tuple[Tensor, ...] = (x, weights)
+    if style.eager:  # experts run one by one and add their outputs in place, which keeps those too
         kept += (activation("moe.scattered", rows * context.spec.d_model, style),)
     out = activation("moe.out", shape.tokens * context.spec.d_model, style)
     op = pointwise("moe.combine", "pointwise", out, saves=kept, vector_flops=2 * x.elements, style=style)
@@ -185,7 +185,10 @@ def _shared_gate(context: BlockContext, x: Tensor, y: Tensor) -> list[Operator]:
     )
     opened = activation("shared_gate.sigmoid", shape.tokens, style)
     out = activation("shared_gate.scaled", shape.tokens * context.spec.d_model, style)
-    return [score, pointwise("shared_gate.mul", "pointwise", out, saves=(opened, y), vector_flops=out.elements, style=style)]
+    return [
+        score,
+        pointwise("shared_gate.mul", "pointwise", out, saves=(opened, y), vector_flops=out.elements, style=style),
+    ]
 
 
 def _exchange(name: str, context: BlockContext, moe: MoE, x: Tensor) -> Operator:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, to_stream
 from tfsim.models.spec import MLA, Attention, Rope
-from tfsim.operators.attention import attention, decode_pairs_twice, prefill_pairs_twice, visible_keys
+from tfsim.operators.attention import attention, decode_pairs_twice, keys_in_reach, prefill_pairs_twice
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import pointwise, rotary
 from tfsim.operators.formats import element_bytes
@@ -69,11 +69,11 @@ def _lengths(context: BlockContext, mixer: Attention | MLA) -> tuple[Number, Num
     """(keys in reach, twice the pairs counted) under the pass's causal convention."""
     shape = context.shape
     span, chunked = attention_span(mixer)
-    end = shape.past_len + shape.seq_len
     if shape.phase == "decode":
-        keys = visible_keys(end, span)
+        keys = keys_in_reach(shape.seq_len, shape.past_len, span)
         return keys, decode_pairs_twice(shape.seq_len, keys)
     halved = shape.causal == "halved"
+    end = shape.past_len + shape.seq_len
     return end, prefill_pairs_twice(shape.seq_len, shape.past_len, span, chunked=chunked, halved=halved)
 
 
@@ -103,7 +103,9 @@ def grouped_attention(context: BlockContext, mixer: Attention, x: Tensor) -> lis
             made[name] = ops[-1].output
         q, k, v = made.values()
     if mixer.qk_norm:
-        normed = [_qk_norm(context, mixer, label, t, n) for label, t, n in (("q_norm", q, heads), ("k_norm", k, kv_heads))]
+        normed = [
+            _qk_norm(context, mixer, label, t, n) for label, t, n in (("q_norm", q, heads), ("k_norm", k, kv_heads))
+        ]
         ops += normed
         q, k = normed[0].output, normed[1].output
     if mixer.rope:

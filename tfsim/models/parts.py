@@ -26,7 +26,9 @@ class BlockContext:
         return formats.get(name) or formats.get(group) or self.spec.formats.get(group) or self.spec.dtype
 
 
-def apply_norm(name: str, x: Tensor, spec: Norm, *, rows: Number, width: Number, shape: Shape, copies: Number = 1) -> Operator:
+def apply_norm(
+    name: str, x: Tensor, spec: Norm, *, rows: Number, width: Number, shape: Shape, copies: Number = 1
+) -> Operator:
     """A norm operator from its specification."""
     return norm(
         name,
@@ -63,7 +65,9 @@ def as_stream(name: str, x: Tensor, width: Number, shape: Shape) -> tuple[Tensor
     return x, [collective(name, "none", "tp", x, devices=tp, bytes=whole, backward="all_reduce")]
 
 
-def to_stream(name: str, x: Tensor, width: Number, shape: Shape, group: str = "tp", devices: Number | None = None) -> Operator:
+def to_stream(
+    name: str, x: Tensor, width: Number, shape: Shape, group: str = "tp", devices: Number | None = None
+) -> Operator:
     """Sum the partial results of row-parallel matmuls back into the residual stream (operator g)."""
     whole = shape.tokens * width * shape.style.act
     size = shape.shards.tp if devices is None else devices

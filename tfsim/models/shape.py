@@ -33,9 +33,11 @@ ONE_DEVICE = Shards()
 class Shape:
     """One pass over ``batch`` sequences of ``seq_len`` new tokens after ``past_len`` cached ones, on one shard.
 
-    ``latent``: how a decode step uses an MLA cache, ``absorbed`` (attention over the latents, what engines run) or
-    ``expanded`` (every cached latent through kv_b_proj again, what transformers runs). ``causal``: ``full`` counts the whole score rectangle as kernels without mask skipping execute it; ``halved`` only
+    ``causal``: ``full`` counts the whole score rectangle, as kernels without mask skipping execute it; ``halved`` only
     what the causal mask, window or chunk lets through. ``logits``: head over ``all`` positions or the ``last`` one.
+    ``latent``: how a decode step uses an MLA cache, ``absorbed`` (attention over the latents, as engines run it) or
+    ``expanded`` (every cached latent through kv_b_proj again, as transformers runs it). ``experts``: ``routed`` tokens
+    only, or ``all`` experts on every token (Llama-4 in transformers).
     """
 
     batch: Number
@@ -45,6 +47,7 @@ class Shape:
     causal: Literal["full", "halved"] = "full"
     logits: Literal["all", "last"] = "all"
     latent: Literal["absorbed", "expanded"] = "absorbed"
+    experts: Literal["routed", "all"] = "routed"
     shards: Shards = ONE_DEVICE
     style: Style = field(default_factory=Style)
 

@@ -52,6 +52,9 @@ LAYER_NORM = Norm(kind="layernorm", bias=True, upcast=False, fused=True)
 RMS_NORM = Norm()
 
 
+ScalingKind = Literal["linear", "dynamic", "ntk", "yarn", "llama3", "longrope"]
+
+
 class RopeScaling(Strict):
     """How rotary frequencies are stretched beyond the trained context (a description: it changes no count).
 
@@ -59,7 +62,7 @@ class RopeScaling(Strict):
     llama3: Llama-3.1's frequency bands; longrope: Ding et al. 2024 (Phi-3).
     """
 
-    kind: Literal["linear", "dynamic", "ntk", "yarn", "llama3", "longrope"]
+    kind: ScalingKind
     factor: Real | None = None
     original_max_seq_len: Size | None = None
     low_freq_factor: Real | None = None
@@ -140,9 +143,7 @@ class MLA(Strict):
     softmax_fp32: Flag = True
 
 
-ActivationName = Literal[
-    "relu", "gelu", "gelu_tanh", "gelu_new", "silu", "quick_gelu", "clamped_swiglu"
-]
+ActivationName = Literal["relu", "gelu", "gelu_tanh", "gelu_new", "silu", "quick_gelu", "clamped_swiglu"]
 
 
 class DenseFFN(Strict):
@@ -200,6 +201,9 @@ def _known_format(name: str) -> str:
     return name
 
 
+Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared"]
+
+
 class Block(Strict):
     """One layer: a mixer and an FFN around a residual stream.
 
@@ -212,7 +216,7 @@ class Block(Strict):
 
     mixer: Annotated[Attention | MLA, Field(discriminator="kind")]
     ffn: Annotated[DenseFFN | MoE, Field(discriminator="kind")]
-    residual: Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared"] = "pre"
+    residual: Residual = "pre"
     formats: dict[str, str] = {}
 
     @field_validator("formats")

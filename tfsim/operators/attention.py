@@ -31,9 +31,9 @@ def _chunk_area(n: Number, chunk: Number) -> Number:
     return whole * chunk * chunk + rest * rest
 
 
-def visible_keys(past_and_new: Number, span: Number | None) -> Number:
-    """Keys a cache of ``span`` holds for the next query: all, or the last ``span``."""
-    return past_and_new if span is None else minimum(past_and_new, span)
+def keys_in_reach(q_len: Number, past_len: Number, span: Number | None) -> Number:
+    """Keys a decode step multiplies: its own, and what the cache holds (a span keeps the last span - 1 besides)."""
+    return past_len + q_len if span is None else minimum(past_len, span - 1) + q_len
 
 
 def attention(
@@ -130,9 +130,7 @@ def decode_pairs_twice(q_len: Number, kv_len: Number) -> Number:
     return 2 * q_len * kv_len
 
 
-def prefill_pairs_twice(
-    q_len: Number, past_len: Number, span: Number | None, *, chunked: bool, halved: bool
-) -> Number:
+def prefill_pairs_twice(q_len: Number, past_len: Number, span: Number | None, *, chunked: bool, halved: bool) -> Number:
     """Twice the pairs of a prefill under the named convention: ``full`` rectangle, or only what the mask lets through."""
     if halved:
         return pairs_twice(q_len, past_len, span, chunked=chunked)

@@ -112,9 +112,7 @@ def activate(name: str, function: str, x: Tensor, *, elements: Number, style: St
     return pointwise(name, "pointwise", out, saves=saves, vector_flops=8 * elements, passes=passes, style=style)
 
 
-def gate(
-    name: str, gate_out: Tensor, up: Tensor, function: str, *, elements: Number, style: Style
-) -> list[Operator]:
+def gate(name: str, gate_out: Tensor, up: Tensor, function: str, *, elements: Number, style: Style) -> list[Operator]:
     """act(gate) * up (Shazeer 2020). Eager keeps the activated gate as well; a fused kernel computes it again.
 
     ``clamped_swiglu`` (gpt-oss): clamp both, gate sigmoid(1.702 gate) (up + 1); eager keeps four more tensors.

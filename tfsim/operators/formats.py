@@ -43,6 +43,15 @@ FORMATS: dict[str, Format] = {
         Format("int4_g32", 4, 1, 32, 16, weight_only=True, source="compressed-tensors, group 32, bf16 scale"),
         Format("int4_g64", 4, 1, 64, 16, weight_only=True, source="AWQ/GPTQ, group 64, fp16 scale, symmetric"),
         Format("int4_g128", 4, 1, 128, 16, weight_only=True, source="AWQ/GPTQ, group 128, fp16 scale, symmetric"),
+        Format(
+            "int4_zp_g32", 4, 1, 32, 20, weight_only=True, source="AWQ/GPTQ, group 32, fp16 scale, 4-bit zero point"
+        ),
+        Format(
+            "int4_zp_g64", 4, 1, 64, 20, weight_only=True, source="AWQ/GPTQ, group 64, fp16 scale, 4-bit zero point"
+        ),
+        Format(
+            "int4_zp_g128", 4, 1, 128, 20, weight_only=True, source="AWQ/GPTQ, group 128, fp16 scale, 4-bit zero point"
+        ),
     )
 }
 FORMAT_NAMES = tuple(FORMATS)
@@ -55,7 +64,7 @@ def weight_bytes(fmt: str, rows: Number, columns: Number) -> Number:
     if f.scale_bits:
         down = ceil_div(rows, f.rows)
         across = ceil_div(columns, f.columns) if f.columns else 1
-        total = total + down * across * (f.scale_bits // 8)
+        total = total + ceil_div(down * across * f.scale_bits, 8)
     return total + f.tensor_bits // 8
 
 

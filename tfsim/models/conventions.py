@@ -1,0 +1,59 @@
+"""Model FLOPs per token of a training step under the conventions people quote. The convention is always named."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from tfsim.errors import unknown
+from tfsim.models.counts import parameters
+from tfsim.models.decoder import segments
+from tfsim.models.shape import Shape
+from tfsim.models.spec import MLA, ModelSpec
+from tfsim.operators.core import Style, total
+from tfsim.units import Number
+
+Convention = Literal["exact", "megatron", "palm", "6nd"]
+CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
+
+ABOUT: dict[str, str] = {
+    "exact": "3 x forward matmuls, attention only where the causal mask, window or chunk lets it",
+    "megatron": "3 x forward matmuls, full attention rectangle, logits in (Narayanan 2021 without recomputation)",
+    "palm": "6 N + 12 L H Q T, N = active parameters less the input embedding (Chowdhery 2022, appendix B)",
+    "6nd": "6 N, N = active parameters less the input embedding (Kaplan 2020)",
+}
+
+
+def training_flops(model: ModelSpec, seq_len: Number, convention: str, *, mtp: bool = False) -> Number:
+    """FLOPs of forward and backward for one sequence of ``seq_len`` tokens; recomputation is never in.
+
+    ``mtp``: include the model's multi-token-prediction modules, each one more layer of the last kind, a 2 d -> d
+    projection and another pass of the output matrix (DeepSeek-V3, section 2.2).
+    Raises InputError for an unknown convention.
+    """
+    if convention not in CONVENTIONS:
+        raise unknown("FLOP convention", convention, CONVENTIONS)
+    if convention in ("palm", "6nd"):
+        attention = _attention_width(model) if convention == "palm" else 0
+        per_token = 6 * parameters(model).active_less_input_embedding + 6 * attention * seq_len
+        return per_token * seq_len
+    shape = Shape(1, seq_len, causal="halved" if convention == "exact" else "full", style=Style(attention="fused"))
+    parts = segments(model, shape)
+    forward = total(op.flops * part.repeat for part in parts for op in part.operators)
+    if mtp and model.n_mtp_modules:
+        last = model.layer_blocks[-1]
+        extra = [op.flops for part in parts if part.name in (last, "head") for op in part.operators]
+        extra.append(4 * model.d_model * model.d_model * seq_len)
+        forward = forward + model.n_mtp_modules * total(extra)
+    return 3 * forward
+
+
+def _attention_width(model: ModelSpec) -> int:
+    """Sum over layers of heads x (d_qk + d_v): 2 L H Q of PaLM's formula when both are Q."""
+    width = 0
+    for name, repeat in model.block_counts.items():
+        mixer = model.blocks[name].mixer
+        if isinstance(mixer, MLA):
+            width += repeat * mixer.n_heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim)
+        else:
+            width += repeat * mixer.n_heads * 2 * mixer.d_head
+    return width

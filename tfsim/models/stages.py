@@ -1,0 +1,41 @@
+"""How layers fall on pipeline stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfsim.models.decoder import FIRST, LAST
+from tfsim.models.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Segments of one pipeline stage: ``counts`` of each segment name; ``index`` from 0; ``alike``: stages like it."""
+
+    counts: dict[str, int]
+    index: int
+    alike: int
+
+
+def stages(model: ModelSpec, pp: int) -> list[Stage]:
+    """Contiguous, even stages; each distinct kind once, represented by its earliest stage (which keeps the most
+    micro-batches in flight). Left-over layers go to the stages after the first, sparing the ends while they can."""
+    base, extra = divmod(model.n_layers, pp)
+    sizes = [base] * pp
+    order = [*range(1, pp - 1), 0, pp - 1] if pp > 1 else [0]
+    for stage in order[:extra]:
+        sizes[stage] += 1
+    found: dict[tuple[tuple[str, int], ...], Stage] = {}
+    start = 0
+    for index, size in enumerate(sizes):
+        names = list(model.layer_blocks[start : start + size])
+        start += size
+        if index == 0:
+            names.append(FIRST)
+        if index == pp - 1:
+            names.append(LAST)
+        counts = {name: names.count(name) for name in dict.fromkeys(names)}
+        key = tuple(sorted(counts.items()))
+        seen = found.get(key)
+        found[key] = Stage(counts, seen.index if seen else index, (seen.alike if seen else 0) + 1)
+    return list(found.values())

@@ -1,0 +1,124 @@
+"""One layer (or end) of a model on one device: seconds, parameters and kept bytes, for arrays of shapes.
+
+Distinct layer shapes are few, because pp, dp and the ZeRO stage do not change them: each is evaluated once and gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfsim.hardware import System
+from tfsim.models.decoder import LAST, Segment, segments
+from tfsim.models.shape import Shape, Shards
+from tfsim.models.spec import ModelSpec
+from tfsim.operators.backward import backward, recompute
+from tfsim.operators.core import Operator, Style, saved_union, total
+from tfsim.software import Precision, Software
+from tfsim.timing import Groups, operator_time
+from tfsim.timing.collectives import Group
+from tfsim.training.plan import RECOMPUTE, Grid
+from tfsim.units import Array, Number
+
+LIMITS = ("compute", "memory", "launch")
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """What one micro-batch costs in one layer of a kind (or in the embedding or head), arrays over plans.
+
+    ``kernels[phase][limit]``: seconds of kernels bound by compute, memory or launch; ``network[phase][group]``: exposed
+    collectives; ``dense``/``expert``: parameters on one device; ``saved[mode]``: bytes kept per micro-batch;
+    ``boundary``: bytes of the activation handed to the next layer.
+    """
+
+    kernels: dict[str, dict[str, Array]]
+    network: dict[str, dict[str, Array]]
+    dense: Array
+    expert: Array
+    saved: dict[str, Array]
+    boundary: Array
+
+
+def compute_spec(model: ModelSpec, policy: Precision) -> ModelSpec:
+    """The model with its matmuls in the policy's formats: block matmuls in ``matmul``, all else in ``compute``."""
+    groups = ("attn", "ffn_dense", "moe_routed", "moe_shared")
+    formats = {} if policy.matmul == policy.compute else dict.fromkeys(groups, policy.matmul)
+    blocks = {name: block.model_copy(update={"formats": {}}) for name, block in model.blocks.items()}
+    return model.model_copy(update={"dtype": policy.compute, "formats": formats, "blocks": blocks})
+
+
+def layer_costs(
+    model: ModelSpec, system: System, grid: Grid, policy: Precision, style: Software
+) -> tuple[dict[str, LayerCost], Array]:
+    """LayerCost of every segment over the distinct layer shapes of ``grid``, and each plan's index into them."""
+    keys = np.stack([grid.tp, grid.ep, grid.etp, grid.micro_batch, grid.seq_len], axis=1)
+    distinct, index = np.unique(keys, axis=0, return_inverse=True)
+    tp, ep, etp, micro_batch, seq_len = distinct.T
+    shards = Shards(tp=tp, ep=ep, etp=etp, sequence_parallel=True)
+    operators = Style(policy.compute, style.pointwise, style.attention)
+    shape = Shape(micro_batch, seq_len, causal="halved", shards=shards, style=operators)
+    groups = Groups({"tp": Group(tp, 1), "ep": Group(ep, etp)})
+    parts = segments(compute_spec(model, policy), shape, loss=True)
+    costs = {part.name: _cost(part, shape, model, system, operators, style, groups) for part in parts}
+    return costs, np.reshape(index, -1)
+
+
+def _cost(
+    part: Segment,
+    shape: Shape,
+    model: ModelSpec,
+    system: System,
+    operators: Style,
+    style: Software,
+    groups: Groups,
+) -> LayerCost:
+    size = np.broadcast(shape.batch, shape.seq_len).shape
+    forward = list(part.operators)
+    phases: dict[str, list[Operator]] = {"forward": forward, "backward": backward(forward, operators)}
+    for mode in RECOMPUTE:
+        phases[f"recompute_{mode}"] = recompute(forward, mode) if part.name in model.blocks else []
+    kernels: dict[str, dict[str, Array]] = {}
+    network: dict[str, dict[str, Array]] = {}
+    for phase, ops in phases.items():
+        kernels[phase], network[phase] = _phase(ops, system, style, groups, size)
+    weights = [w for op in forward for w in op.weights if not (part.name == LAST and w.shared)]
+    boundary = _full(shape.stream_tokens * model.d_model * operators.act, size)
+    saved = {
+        mode: _full(
+            total(t.bytes for t in saved_union(forward, without_recomputable=mode == "selective").values()), size
+        )
+        for mode in ("none", "selective")
+    }
+    saved["full"] = boundary if part.name in model.blocks else saved["none"]
+    return LayerCost(
+        kernels,
+        network,
+        dense=_full(total(w.elements for w in weights if w.group != "moe_routed"), size),
+        expert=_full(total(w.elements for w in weights if w.group == "moe_routed"), size),
+        saved=saved,
+        boundary=boundary,
+    )
+
+
+def _phase(
+    ops: Iterable[Operator], system: System, style: Software, groups: Groups, size: tuple[int, ...]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    kernels = {limit: np.zeros(size) for limit in LIMITS}
+    network = {name: np.zeros(size) for name in ("tp", "ep")}
+    for op in ops:
+        time = operator_time(op, system, style, groups)
+        if op.comm is not None:
+            network[op.comm.group] = network[op.comm.group] + time.network
+            continue
+        bound = np.asarray(time.compute, float) >= np.asarray(time.memory, float)
+        kernels["compute"] = kernels["compute"] + np.where(bound, time.compute, 0)
+        kernels["memory"] = kernels["memory"] + np.where(bound, 0, time.memory)
+        kernels["launch"] = kernels["launch"] + time.launch
+    return kernels, network
+
+
+def _full(x: Number, size: tuple[int, ...]) -> Array:
+    return np.broadcast_to(np.asarray(x, float), size)

@@ -1,0 +1,69 @@
+"""Plan search: every sensible plan as one array, evaluated at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tfsim.hardware import System
+from tfsim.models.spec import DenseFFN, ModelSpec
+from tfsim.training.plan import NUMERIC, RECOMPUTE, Grid, impossible, plan_fields
+
+
+def divisors(n: int, most: int) -> list[int]:
+    """Divisors of ``n`` up to ``most``."""
+    return [d for d in range(1, min(n, most) + 1) if n % d == 0]
+
+
+def candidates(
+    model: ModelSpec, system: System, *, devices: int, seq_len: int, global_batch: int, fixed: Mapping[str, Any]
+) -> Grid:
+    """All possible plans of one job that agree with the ``fixed`` fields.
+
+    tp: divisors of the heads up to the innermost network domain; pp: divisors of the devices up to the layers; ep:
+    divisors of the expert count; micro_batch: powers of two up to 16; every ZeRO stage (3 without pipelines only:
+    gathering weights for every micro-batch of a pipeline is never chosen in practice) and recompute mode.
+    """
+    given = plan_fields(fixed)
+    heads = min(block.mixer.n_heads for block in model.blocks.values())
+    widths = [b.ffn.n_experts for b in model.blocks.values() if not isinstance(b.ffn, DenseFFN)]
+    innermost = system.levels[0].size if system.levels else None
+    domain = max(1, min(devices, innermost or devices, 64))
+    options: dict[str, list[float]] = {
+        "tp": [float(d) for d in divisors(heads, domain)],
+        "pp": [float(d) for d in divisors(devices, model.n_layers)],
+        "ep": [float(d) for d in divisors(min(widths), devices)] if widths else [1.0],
+        "micro_batch": [float(2**i) for i in range(5)],
+        "zero_stage": [0.0, 1.0, 2.0, 3.0],
+        "recompute": [float(i) for i in range(len(RECOMPUTE))],
+    }
+    for key, value in given.items():
+        options[key] = [float(v) for v in np.ravel(value)]
+    etps = options.pop("etp", [])
+    dps = options.pop("dp", [])
+    rows = np.array(list(product(*options.values())), float).reshape(-1, len(options))
+    columns = dict(zip(options, rows.T, strict=True))
+    tp, pp, ep = columns["tp"], columns["pp"], columns["ep"]
+    columns["dp"] = np.floor(devices / (tp * pp))
+    columns["etp"] = np.where(ep > 1, 1.0, tp) if not etps else np.full_like(tp, etps[0])
+    size = len(tp)
+    grid = Grid(
+        np.full(size, float(devices)),
+        np.full(size, float(seq_len)),
+        np.full(size, float(global_batch)),
+        *(columns[name] for name in NUMERIC),
+        columns["recompute"],
+    )
+    keep = (grid.tp * grid.pp * grid.dp == devices) & ((grid.zero_stage < 3) | (grid.pp == 1))
+    if "zero_stage" in given:
+        keep = grid.tp * grid.pp * grid.dp == devices
+    keep &= (grid.dp > 1) | (grid.zero_stage <= 1)
+    if dps:
+        keep &= grid.dp == dps[0]
+    keep &= grid.global_batch % (grid.dp * grid.micro_batch) == 0
+    grid = grid.select(np.nonzero(keep)[0])
+    possible = impossible(model, grid, system.max_devices) == ""
+    return grid.select(np.nonzero(possible)[0])

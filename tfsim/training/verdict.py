@@ -1,0 +1,65 @@
+"""Whether a plan fits, in words: what it needs, what takes the room, and the nearest plan that does fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tfsim.hardware import System
+from tfsim.models.spec import ModelSpec
+from tfsim.operators.core import total
+from tfsim.software import Precision, Software
+from tfsim.training.plan import NUMERIC, RECOMPUTE, Grid
+from tfsim.training.search import candidates
+from tfsim.training.step import Evaluated, evaluate
+from tfsim.units import format_bytes, format_percent, format_time
+
+
+def verdict(
+    model: ModelSpec,
+    system: System,
+    grid: Grid,
+    result: Evaluated,
+    capacity: int,
+    policy: Precision,
+    style: Software,
+) -> str:
+    """One sentence about the only plan of ``grid``."""
+    need = float(np.asarray(total(result.memory.values()), float)[0])
+    where = f"stage {int(result.stage[0])}" if grid.pp[0] > 1 else "every device"
+    if need <= capacity:
+        return f"fits: {format_bytes(need)} of {format_bytes(capacity)} ({format_percent(need / capacity)}) on {where}"
+    largest = sorted(result.memory.items(), key=lambda part: -float(part[1][0]))[:3]
+    parts = ", ".join(f"{name} {format_bytes(float(values[0]))}" for name, values in largest)
+    start = f"does not fit: needs {format_bytes(need)} of {format_bytes(capacity)} on {where}, largest parts {parts}"
+    return f"{start}; {_nearest(model, system, grid, capacity, policy, style)}"
+
+
+def describe(grid: Grid, i: int) -> str:
+    """A plan in the words a user types."""
+    words = [f"{name} {getattr(grid, name)[i]:.0f}" for name in NUMERIC]
+    return " ".join([*words, f"recompute {RECOMPUTE[int(grid.recompute[i])]}"])
+
+
+def _nearest(model: ModelSpec, system: System, grid: Grid, capacity: int, policy: Precision, style: Software) -> str:
+    """The fitting plan that changes the fewest fields, then by the least factor, then the fastest."""
+    devices, seq_len, global_batch = (int(x[0]) for x in (grid.devices, grid.seq_len, grid.global_batch))
+    options = candidates(model, system, devices=devices, seq_len=seq_len, global_batch=global_batch, fixed={})
+    if not len(options):
+        return f"no other plan divides {devices} devices"
+    found = evaluate(model, system, options, policy, style)
+    need = np.asarray(total(found.memory.values()), float)
+    fitting = np.nonzero(need <= capacity)[0]
+    if not fitting.size:
+        least = int(np.argmin(need))
+        return (
+            f"no plan fits on {devices} devices: the leanest ({describe(options, least)}) needs"
+            f" {format_bytes(float(need[least]))}; use more devices, a shorter seq_len or a smaller precision"
+        )
+    changed = np.zeros(fitting.size)
+    factor = np.zeros(fitting.size)
+    for name in ("tp", "pp", "ep", "micro_batch", "zero_stage", "recompute"):
+        mine, theirs = getattr(grid, name)[0], getattr(options, name)[fitting]
+        changed += mine != theirs
+        factor += np.abs(np.log2((theirs + 1) / (mine + 1)))
+    i = int(fitting[np.lexsort((found.step_s[fitting], factor, changed))[0]])
+    return f"nearest plan that fits: {describe(options, i)} ({format_bytes(float(need[i]))}, step {format_time(found.step_s[i])})"
