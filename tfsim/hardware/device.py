@@ -227,10 +227,7 @@ class Device:
         Raises: InputError when the profile leaves one of them null.
         """
         return Efficiency(
-            matmul={
-                dtype: self.require(f"efficiency.matmul.{dtype}")
-                for dtype in self.profile.efficiency.matmul
-            },
+            matmul={dtype: self.require(f"efficiency.matmul.{dtype}") for dtype in self.profile.efficiency.matmul},
             memory=self.require("efficiency.memory"),
             scale_up=self.require("efficiency.scale_up"),
             scale_out=self.require("efficiency.scale_out"),
@@ -255,9 +252,7 @@ class Device:
         figure = self.figure(name)
         if figure.value is None:
             path = SHORT_NAMES.get(name, name)
-            raise InputError(
-                f"{self.name} has no published '{path}' ({figure.reason}): give --set {path}=VALUE"
-            )
+            raise InputError(f"{self.name} has no published '{path}' ({figure.reason}): give --set {path}=VALUE")
         return figure.value
 
     def matmul_peak(self, dtype: str) -> MatmulRate:

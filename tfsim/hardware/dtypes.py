@@ -87,9 +87,7 @@ def canonical_dtype(name: str) -> str:
     return key
 
 
-def matmul_rate(
-    matrix: Mapping[str, float], vector: Mapping[str, float], kind: str, dtype: str
-) -> MatmulRate | None:
+def matmul_rate(matrix: Mapping[str, float], vector: Mapping[str, float], kind: str, dtype: str) -> MatmulRate | None:
     """The rate at which `dtype` (canonical) matrices are multiplied; None when nothing can.
 
     `matrix` and `vector` hold the known peak rates [FLOP/s] per format. A format without a rate

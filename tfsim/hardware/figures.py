@@ -16,7 +16,8 @@ Text = Annotated[str, Field(min_length=1, max_length=600)]
 class Strict(BaseModel):
     """Base of every part of a profile: immutable, and no key beyond the declared ones."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # defer_build: a command that only needs devices should not wait for the schema of systems.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Source(Strict):
@@ -148,9 +149,7 @@ def figures_in(part: Any, path: str = "") -> dict[str, Figure]:
     if isinstance(part, Figure):
         return {path: part}
     if isinstance(part, BaseModel):
-        children: Mapping[str, Any] = {
-            name: getattr(part, name) for name in type(part).model_fields
-        }
+        children: Mapping[str, Any] = {name: getattr(part, name) for name in type(part).model_fields}
     elif isinstance(part, Mapping):
         children = part
     elif isinstance(part, tuple | list):

@@ -14,7 +14,7 @@ from tfsim.hardware.system import System, SystemProfile
 from tfsim.units import format_bandwidth, format_bytes, format_flop_rate
 
 _Folder = Literal["devices", "systems"]
-_NAMES_LIMIT = 300  # characters
+_NAME_LIMIT = 300  # characters
 # Aliases stand on one line of each profile (a test says so): finding one must not parse all files.
 _ALIASES = re.compile(r"^aliases: *\[(.*)\]", re.MULTILINE)
 _DEVICE = re.compile(r"^device: *(\S+)", re.MULTILINE)
@@ -118,7 +118,7 @@ def _path_in(name: str | os.PathLike[str]) -> Path | None:
 
 
 def _named(folder: _Folder, name: str) -> Path | None:
-    wanted = re.sub(r"[\s_]+", "-", name[:_NAMES_LIMIT].strip().lower())
+    wanted = re.sub(r"[\s_]+", "-", name[:_NAME_LIMIT].strip().lower())
     files = _files(folder)
     return files.get(wanted) or files.get(_aliases(folder).get(wanted, ""))
 
@@ -134,8 +134,7 @@ def _no_system(name: str) -> InputError:
     having = systems_with(path.stem)
     if not having:
         return InputError(
-            f"{quote(name)} is a device, and no system with it is known: describe one in a YAML file"
-            " (docs/hardware.md)"
+            f"{quote(name)} is a device, and no system with it is known: describe one in a YAML file (docs/hardware.md)"
         )
     return InputError(f"{quote(name)} is a device, not a system: use {' or '.join(having)}")
 

@@ -43,8 +43,6 @@ def overridden(
 def _put(tree: Any, steps: list[str], figure: dict[str, Any]) -> None:
     """Replace the node at `steps`; a step into a list is the `name` of an item."""
     for step in steps[:-1]:
-        if isinstance(tree, tuple | list):
-            tree = next(item for item in tree if item["name"] == step)
-        else:
-            tree = tree[step]
+        is_list = isinstance(tree, tuple | list)
+        tree = next(item for item in tree if item["name"] == step) if is_list else tree[step]
     tree[steps[-1]] = figure

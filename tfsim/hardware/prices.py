@@ -29,6 +29,7 @@ class Price(Strict):
     provider: Text
     date: Annotated[str, Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$")]
     source: Text
+    superseded: bool = False  # the provider is known to have changed it since: no default
     note: Text | None = None
 
     @model_validator(mode="after")
@@ -54,13 +55,15 @@ class Price(Strict):
 def default_price(prices: Sequence[Price], term: Term) -> tuple[float, str] | None:
     """The price that stands for `term` when no provider is named, and where it comes from.
 
-    The rule: of each provider the newest quote; of these, the quotes within 18 months of the
-    newest; of these, the median. Without any on-demand quote, market figures stand in.
+    The rule: of each provider the newest quote that is not superseded; of these, the quotes within
+    18 months of the newest; of these, the median. Without any on-demand quote, market figures
+    stand in.
     Returns None when there is no such quote.
     """
-    chosen = _recent([p for p in prices if p.term == term])
+    valid = [p for p in prices if not p.superseded]
+    chosen = _recent([p for p in valid if p.term == term])
     if not chosen and term == "on-demand":
-        chosen = _recent([p for p in prices if p.term == "market"])
+        chosen = _recent([p for p in valid if p.term == "market"])
     if not chosen:
         return None
     median = statistics.median(p.usd for p in chosen)
@@ -74,9 +77,7 @@ def default_price(prices: Sequence[Price], term: Term) -> tuple[float, str] | No
     )
 
 
-def provider_price(
-    prices: Sequence[Price], provider: str, term: Term, device: str
-) -> tuple[float, str]:
+def provider_price(prices: Sequence[Price], provider: str, term: Term, device: str) -> tuple[float, str]:
     """The newest quote of `provider` for `term`.
 
     Raises: InputError naming the providers, or the terms, that are known for the device.
@@ -89,8 +90,7 @@ def provider_price(
     if not quotes:
         terms = ", ".join(sorted({p.term for p in of_provider}))
         raise InputError(
-            f"no {term} price of {quote(of_provider[0].provider)} for {device} is known, only {terms}:"
-            " give --price"
+            f"no {term} price of {quote(of_provider[0].provider)} for {device} is known, only {terms}: give --price"
         )
     newest = max(quotes, key=lambda p: _month(p.date))
     return newest.usd, newest.describe()
@@ -107,6 +107,6 @@ def _recent(prices: list[Price]) -> list[Price]:
 
 
 def _month(date: str) -> tuple[int, str]:
-    """Months since year 0 (a bare year counts as its January), then the date itself to break ties."""
+    """Months since year 0 (a bare year counts as its January), then the date to break ties."""
     year, _, rest = date.partition("-")
     return int(year) * 12 + int(rest[:2] or 1) - 1, date

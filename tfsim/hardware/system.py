@@ -1,4 +1,4 @@
-"""A system: devices, the node around them, the networks between them, and the site they stand in."""
+"""A system: devices, their node, the networks between them, and the site they stand in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -321,14 +321,10 @@ class System:
 
     def _optional_fields(self) -> set[str]:
         return {
-            f"levels.{level.name}.{field}"
-            for level in self.profile.levels
-            for field in ("bandwidth", "link_bandwidth")
+            f"levels.{level.name}.{field}" for level in self.profile.levels for field in ("bandwidth", "link_bandwidth")
         } | {"host.memory"}
 
     def _site(self, figure: Figure, field: str) -> float:
         if figure.value is None:
-            raise InputError(
-                f"{self.name} has no '{field}' ({figure.reason}): give --set site.{field}=VALUE"
-            )
+            raise InputError(f"{self.name} has no '{field}' ({figure.reason}): give --set site.{field}=VALUE")
         return figure.value
