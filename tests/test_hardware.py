@@ -134,7 +134,7 @@ def test_unknown_device(name: str, near: str) -> None:
 def test_unknown_system() -> None:
     with pytest.raises(InputError, match="dgx-h100"):
         load_system("dgx-h10")
-    with pytest.raises(InputError, match="is a device, not a system: use .*dgx-h100"):
+    with pytest.raises(InputError, match=r"is a device, not a system: use .*dgx-h100"):
         load_system("h100")
     with pytest.raises(InputError, match="no system with it is known"):
         load_system("k80")
@@ -200,7 +200,7 @@ def test_no_rate() -> None:
 def test_require() -> None:
     it = load_device("tpu-v5p")
     assert it.require("bandwidth") == it.require("memory.bandwidth") == 2765e9
-    with pytest.raises(InputError, match="no published 'tdp' .*--set tdp=VALUE"):
+    with pytest.raises(InputError, match=r"no published 'tdp' .*--set tdp=VALUE"):
         it.require("tdp_w")
     with pytest.raises(InputError, match=r"memory\.bandwidth"):
         it.require("memory.bandwith")
@@ -262,8 +262,13 @@ def test_system_overrides() -> None:
 
 
 def quote(usd: float, provider: str, date: str, term: str = "on-demand", superseded: bool = False) -> Price:
-    return Price.model_validate(
-        dict(usd_per_device_hour=usd, provider=provider, date=date, term=term, source="x", superseded=superseded)
+    return Price(
+        usd_per_device_hour=usd,
+        provider=provider,
+        date=date,
+        term=term,  # type: ignore[arg-type]
+        source="x",
+        superseded=superseded,
     )
 
 
@@ -300,5 +305,5 @@ def test_prices_of_devices() -> None:
     ):
         with pytest.raises(InputError, match=message):
             h100.price(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="gb200 has no known on-demand price .*give --price"):
+    with pytest.raises(InputError, match=r"gb200 has no known on-demand price .*give --price"):
         load_system("gb200-nvl72").price()

@@ -18,7 +18,7 @@ device = cache(load_device)
 system = cache(load_system)
 
 # The names that the research tables and the measured tables use.
-CANONICAL = """
+CANONICAL_TEXT = """
 p100-sxm-16gb v100-sxm-16gb v100-sxm-32gb t4 a10g a100-sxm-40gb a100-sxm-80gb a100-pcie-40gb
 a100-pcie-80gb a40 l4 l40s rtx-3090 rtx-4090 rtx-5090 rtx-6000-ada rtx-pro-6000 h100-sxm-80gb
 h200-sxm-141gb gh200-96gb gh200-144gb h20-96gb h100-pcie-80gb h100-nvl-94gb h800-sxm-80gb b200-sxm
@@ -27,15 +27,16 @@ tpu-v7 trainium1 trainium2 inferentia2 gaudi2 gaudi3 m1-max m1-ultra m2-max m2-u
 m4-max cpu-spr-2s
 h100-sxm-96gb-500w k80 mi250 a10 rtx-4000-ada rtx-a6000 rtx-3090-ti m1 rtx-3080 rtx-3080-ti
 rtx-4070-ti rtx-5000-ada l40 a30 rx-7900-xtx arc-pro-b60
-""".split()
-TABLE_KEYS = """
+"""
+TABLE_TEXT = """
 p100_sxm2_16gb v100_sxm2_16gb v100_sxm2_32gb t4 a10g a100_sxm_40gb a100_sxm_80gb a100_pcie_40gb
 a100_pcie_80gb a40 l4 l40s rtx_3090 rtx_4090 rtx_5090 rtx_6000_ada rtx_pro_6000_server h100_sxm
 h200_sxm gh200_96gb gh200_144gb h20 h100_pcie h100_nvl h800_sxm b200_hgx b300_hgx gb200_nvl72
 gb300_nvl72 mi210 mi250x mi300x mi325x mi355x tpu_v2 tpu_v3 tpu_v4 tpu_v5e tpu_v5p tpu_v6e tpu_v7
 trainium1 trainium2 inferentia2 gaudi2 gaudi3 m1_max m1_ultra m2_max m2_ultra m3_max m3_ultra m4_max
 cpu_spr_2s
-""".split()
+"""
+CANONICAL, TABLE_KEYS = CANONICAL_TEXT.split(), TABLE_TEXT.split()
 
 
 @pytest.mark.parametrize("name", DEVICES)
