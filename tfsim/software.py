@@ -37,9 +37,20 @@ class Software:
 SOFTWARE: dict[str, Software] = {
     s.name: s
     for s in (
-        Software("eager", "eager", "fused", 12e-6, 1.6e-6, about="plain PyTorch: one kernel per operation, fused attention"),
-        Software("fused", "fused", "fused", 6e-6, 1.6e-6, about="fused norms, gates and loss, as Megatron-LM or torch.compile"),
-        Software("graph", "fused", "fused", 0.0, 1.2e-6, about="fused kernels replayed from a CUDA graph, as serving engines"),
+        Software(
+            "eager", "eager", "fused", 12e-6, 1.6e-6, about="plain PyTorch: one kernel per operation, fused attention"
+        ),
+        Software(
+            "fused",
+            "fused",
+            "fused",
+            6e-6,
+            1.6e-6,
+            about="fused norms, gates and loss, as Megatron-LM or torch.compile",
+        ),
+        Software(
+            "graph", "fused", "fused", 0.0, 1.2e-6, about="fused kernels replayed from a CUDA graph, as serving engines"
+        ),
         Software("unfused-attention", "eager", "eager", 12e-6, 1.6e-6, about="PyTorch with materialised scores"),
     )
 }

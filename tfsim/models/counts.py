@@ -29,7 +29,7 @@ GROUPS = (
     "moe_router",
     "norm",
 )
-COMPONENTS = ("attn_proj", "attn_core", "ffn", "moe_experts", "moe_shared", "router", "head", "other")
+COMPONENTS = ("attn_proj", "attn_core", "ffn", "moe_experts", "moe_shared", "router", "embed_frontend", "head", "other")
 EMBEDDINGS = ("embed_token", "embed_pos", "embed_other")
 
 
@@ -125,16 +125,20 @@ def parameters(spec: ModelSpec) -> Parameters:
     )
 
 
+def layer_cache_bytes(spec: ModelSpec, block: str, *, tokens: Number, dtype: str, tp: Number = 1) -> Number:
+    """Bytes that one layer of kind ``block`` caches for a sequence of ``tokens``: a window or chunk at most its span."""
+    mixer = spec.blocks[block].mixer
+    span, _ = attention_span(mixer)
+    held = tokens if span is None else minimum(tokens, span)
+    return held * kv_width(mixer, tp) * element_bytes(spec.kv_format or dtype)
+
+
 def cache_bytes(spec: ModelSpec, *, batch: Number, tokens: Number, dtype: str, tp: Number = 1) -> Number:
-    """Bytes of the KV cache for ``batch`` sequences of ``tokens``: a window or chunk keeps at most its own span."""
-    per_element = element_bytes(spec.kv_format or dtype)
-    sizes = []
-    for name, repeat in spec.block_counts.items():
-        mixer = spec.blocks[name].mixer
-        span, _ = attention_span(mixer)
-        held = tokens if span is None else minimum(tokens, span)
-        sizes.append(repeat * batch * held * kv_width(mixer, tp))
-    whole = total(sizes) * per_element
+    """Bytes of the KV cache for ``batch`` sequences of ``tokens``."""
+    whole = total(
+        repeat * batch * layer_cache_bytes(spec, name, tokens=tokens, dtype=dtype, tp=tp)
+        for name, repeat in spec.block_counts.items()
+    )
     return int(whole) if isinstance(whole, float) and whole == int(whole) else whole
 
 

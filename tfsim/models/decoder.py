@@ -74,7 +74,7 @@ def embedding_operators(spec: ModelSpec, shape: Shape) -> list[Operator]:
                 k=spec.d_embed,
                 style=style,
                 group="embed_other",
-                component="other",
+                component="embed_frontend",
             )
         )
     if spec.positions:
@@ -115,8 +115,8 @@ def head_operators(spec: ModelSpec, shape: Shape, *, loss: bool) -> list[Operato
                 n=width,
                 k=spec.d_model,
                 style=style,
-                group="embed_other",
-                component="other",
+                group="head",
+                component="head",
             )
         )
         x = ops[-1].output

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tfsim.models.parts import BlockContext, as_stream, to_stream
 from tfsim.models.spec import DenseFFN, MoE
 from tfsim.operators.collectives import collective
-from tfsim.operators.core import Operator, Tensor, activation
+from tfsim.operators.core import Operator, Style, Tensor, activation
 from tfsim.operators.elementwise import activate, gate, pointwise
 from tfsim.operators.matmul import grouped_linear, linear
 from tfsim.units import Number, ceil_div, maximum, where
@@ -99,7 +99,8 @@ def experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     gathered = activation("moe.dispatched", rows * d_model, style)
     # (expert slot, token) of every row
     index = Tensor("moe.index", 2 * rows, 8)
-    ops.append(pointwise("moe.permute", "pointwise", gathered, saves=(index,), vector_flops=0, style=style))
+    scaled = (activation("moe.unscaled", rows * d_model, style), _row_weights(moe, rows, style)) if moe.weigh_input else ()
+    ops.append(pointwise("moe.permute", "pointwise", gathered, saves=(index, *scaled), vector_flops=0, style=style))
 
     def grouped(name: str, of: Tensor, n: Number, k: Number) -> Operator:
         fmt = context.fmt(name, "moe_routed")
@@ -157,13 +158,17 @@ def router(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     return [scores, replace(choose, dims={"elements": tokens * n, "passes": 1}, read=tokens * n * 4)]
 
 
-def _combine(context: BlockContext, moe: MoE, x: Tensor, rows: Number) -> Operator:
-    """Sum of the experts' outputs by routing weight; keeps the outputs and the weights."""
-    shape, style = context.shape, context.shape.style
+def _row_weights(moe: MoE, rows: Number, style: Style) -> Tensor:
+    """One routing weight per routed row: fp32 when it was normalised in fp32."""
     wide = moe.router != "topk_softmax" and moe.normalize_top_k
-    weights = Tensor("moe.row_weights", rows, 4 if wide else style.act)
-    kept: tuple[Tensor, ...] = (x, weights)
-    if style.eager:  # experts run one by one and add their outputs in place, which keeps those too
+    return Tensor("moe.row_weights", rows, 4 if wide else style.act)
+
+
+def _combine(context: BlockContext, moe: MoE, x: Tensor, rows: Number) -> Operator:
+    """Sum of the experts' outputs, by routing weight unless that scaled the input; keeps outputs and weights."""
+    shape, style = context.shape, context.shape.style
+    kept: tuple[Tensor, ...] = () if moe.weigh_input else (x, _row_weights(moe, rows, style))
+    if style.eager and not moe.weigh_input:  # experts run one by one and add their outputs in place, kept too
         kept += (activation("moe.scattered", rows * context.spec.d_model, style),)
     out = activation("moe.out", shape.tokens * context.spec.d_model, style)
     op = pointwise("moe.combine", "pointwise", out, saves=kept, vector_flops=2 * x.elements, style=style)

@@ -134,6 +134,7 @@ def grouped_attention(context: BlockContext, mixer: Attention, x: Tensor) -> lis
             style=style,
             kv_bytes=_cache_bytes(context),
             softmax_fp32=mixer.softmax_fp32,
+            scores_fp32=mixer.scores_fp32,
             score_copies=1 if mixer.logit_softcap else 0,
             sinks=1 if mixer.sinks else 0,
             weights=sinks,

@@ -96,7 +96,7 @@ class Attention(Strict):
 
     ``window``: a query sees at most this many latest tokens, itself included; ``chunk``: it sees the tokens of its own
     aligned chunk. ``sinks``: one learned logit per head takes part in the softmax (gpt-oss). ``softmax_fp32``: scores
-    are cast to fp32 for the softmax and back.
+    are cast to fp32 for the softmax and back; ``scores_fp32``: queries and keys are cast before their product (GPT-J).
     """
 
     kind: Literal["attention"] = "attention"
@@ -115,6 +115,7 @@ class Attention(Strict):
     logit_softcap: Real | None = None
     clip_qkv: Real | None = None
     softmax_fp32: Flag = True
+    scores_fp32: Flag = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Attention:
@@ -168,7 +169,8 @@ class MoE(Strict):
     """Sparse mixture of ``n_experts`` FFNs of width ``d_ff`` of which a token visits ``top_k``, plus a shared expert.
 
     ``router``: softmax over all experts then top-k, top-k then softmax, or sigmoid scores (DeepSeek-V3);
-    ``router_fp32``: the router matmul runs in fp32; ``normalize_top_k``: chosen weights are rescaled to sum to one.
+    ``router_fp32``: the router matmul runs in fp32; ``normalize_top_k``: chosen weights are rescaled to sum to one;
+    ``weigh_input``: the routing weight scales an expert's input, not its output (Llama-4).
     """
 
     kind: Literal["moe"] = "moe"
@@ -183,6 +185,7 @@ class MoE(Strict):
     router_bias: Flag = False
     router_fp32: Flag = False
     normalize_top_k: Flag = True
+    weigh_input: Flag = False
     n_groups: Size = 1
 
     @model_validator(mode="after")

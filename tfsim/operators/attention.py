@@ -52,6 +52,7 @@ def attention(
     style: Style,
     kv_bytes: Number,
     softmax_fp32: bool = True,
+    scores_fp32: bool = False,
     score_copies: int = 0,
     sinks: int = 0,
     kv_read: Number | None = None,
@@ -60,7 +61,7 @@ def attention(
     """softmax(q k^T) v for [batch, heads, q_len, d_qk] against [batch, kv_heads, kv_len, d].
 
     ``pairs2``: twice the pairs counted per head and sequence; FLOPs = pairs2 batch heads (d_qk + d_v). ``kv_bytes``:
-    bytes per cached element. ``score_copies``: further score-sized tensors that eager attention keeps (soft-capping).
+    bytes per cached element. ``scores_fp32``: queries and keys are cast before the score product. ``score_copies``: further score-sized tensors that eager attention keeps (soft-capping).
     ``sinks``: extra columns in the softmax. ``kv_read``: bytes of keys and values read when not
     batch kv_heads kv_len (d_qk + d_v) (latent attention).
     """
@@ -80,12 +81,14 @@ def attention(
     }
     scores = rows * kv_len
     traffic: Number = 0
+    saves: tuple[Tensor, ...]
     if style.attention == "fused":
         saves = (q, k, v, out, Tensor("attention.lse", rows, 4))
     else:
+        wide = 4 if scores_fp32 else style.act
         saves = (
-            activation("attention.q", query, style),
-            activation("attention.k", batch * heads * kv_len * d_qk, style),
+            Tensor("attention.q", query, wide),
+            Tensor("attention.k", batch * heads * kv_len * d_qk, wide),
             activation("attention.v", batch * heads * kv_len * d_v, style),
             *_probabilities(rows, kv_len, sinks, style, softmax_fp32, score_copies),
         )

@@ -40,10 +40,11 @@ def norm(
         normed = Tensor(f"{name}.normed", elements, 4 if scaled_wide else style.act)
         saves = [wide, Tensor(f"{name}.rstd", rows, statistic)]
         if not rms:
-            saves[0] = Tensor(f"{name}.centred", elements, statistic)
+            # the variance and the scaling subtract the mean separately, and keep both results
+            saves[:1] = [Tensor(f"{name}.{use}", elements, statistic) for use in ("centred", "recentred")]
         if weight:
             saves.append(normed)
-        if weight and unit_offset:
+        if weight and (unit_offset or (scaled_wide and not rms and style.low_precision)):
             saves.append(Tensor(f"{name}.scale", width * weight_copies, 4))
         passes = 6
     else:

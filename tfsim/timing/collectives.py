@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tfsim.hardware import System
 from tfsim.units import Number, ceil_div, maximum, minimum, where
 
@@ -62,7 +64,8 @@ def collective_seconds(kind: str, bytes: Number, group: Group, system: System) -
         times = 2 if kind == "all_reduce" else 1
         if kind == "all_reduce":
             rate = level.bandwidth * level.reduce_efficiency
-        latency = level.call_latency_s + level.latency_s * minimum(times * steps, 16)
+        # hops of a tree or of NCCL's logarithmic all-gather, not of a ring: large groups use those
+        latency = level.call_latency_s + times * level.latency_s * np.ceil(np.log2(fanout))
         seconds = seconds + where(steps > 0, times * moved / rate + latency, 0)
         inside = maximum(inside, members)
         covered = level.size if level.size is not None else reach
@@ -76,7 +79,9 @@ def _point_to_point(bytes: Number, group: Group, system: System) -> Number:
         # neighbours a stride apart meet at the first level that holds both
         here = group.stride < level.size if level.size is not None else group.stride > 0
         first = where(here, 1, 0) * (1 - done)
-        seconds = seconds + first * (level.call_latency_s + level.latency_s + bytes / (level.link_bandwidth * level.efficiency))
+        seconds = seconds + first * (
+            level.call_latency_s + level.latency_s + bytes / (level.link_bandwidth * level.efficiency)
+        )
         done = maximum(done, where(here, 1, 0))
         if _always(done, 1):
             break

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfsim.errors import InputError, unknown
-from tfsim.models.spec import MLA, DenseFFN, ModelSpec, MoE
+from tfsim.models.cuts import cut_faults
+from tfsim.models.spec import ModelSpec
 from tfsim.units import Array, as_number
 
 RECOMPUTE = ("none", "selective", "full")
@@ -128,22 +129,10 @@ def impossible(model: ModelSpec, grid: Grid, max_devices: int | None) -> NDArray
         "global_batch {global_batch} is not a multiple of dp {dp} x micro_batch {micro_batch}",
     )
     refuse(grid.zero_stage > 3, "zero_stage {zero_stage} is not 0, 1, 2 or 3")
-    for block in model.blocks.values():
-        mixer, ffn = block.mixer, block.ffn
-        refuse(mixer.n_heads % grid.tp != 0, f"tp {{tp}} does not divide the {mixer.n_heads} attention heads")
-        if not isinstance(mixer, MLA):
-            kv = mixer.n_kv_heads
-            apart = (np.maximum(kv, grid.tp) % np.minimum(kv, grid.tp)) != 0
-            refuse(apart, f"tp {{tp}} neither divides nor is a multiple of the {kv} KV heads")
-        if isinstance(ffn, DenseFFN):
-            refuse(ffn.d_ff % grid.tp != 0, f"tp {{tp}} does not divide d_ff {ffn.d_ff}")
-        else:
-            refuse(ffn.n_experts % grid.ep != 0, f"ep {{ep}} does not divide the {ffn.n_experts} experts")
-            refuse(ffn.d_ff % grid.etp != 0, f"etp {{etp}} does not divide the expert width {ffn.d_ff}")
-    if any(isinstance(block.ffn, MoE) for block in model.blocks.values()):
-        refuse((grid.tp * grid.dp) % (grid.ep * grid.etp) != 0, "ep {ep} x etp {etp} does not divide tp {tp} x dp {dp}")
-    else:
-        refuse(grid.ep > 1, "ep {ep}: the model has no experts to spread")
+    for bad, words in cut_faults(model, tp=grid.tp, ep=grid.ep, etp=grid.etp):
+        refuse(np.asarray(bad), words)
+    spread = (grid.tp * grid.dp) % (grid.ep * grid.etp) != 0
+    refuse(spread, "ep {ep} x etp {etp} does not divide tp {tp} x dp {dp}")
     return reasons
 
 

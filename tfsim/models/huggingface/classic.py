@@ -215,7 +215,7 @@ def gptj(f: Fields) -> Decoder:
     if rotated > d_head:
         raise f.fault("rotary_dim", f"is more than the {d_head} dimensions of a head", rotated)
     turn = Rope(rotary_dim=rotated if rotated != d_head else None, interleaved=True)
-    mixer = Attention(n_heads=n_heads, n_kv_heads=n_heads, d_head=d_head, rope=turn)
+    mixer = Attention(n_heads=n_heads, n_kv_heads=n_heads, d_head=d_head, rope=turn, scores_fp32=True)
     ffn = DenseFFN(
         d_ff=f.maybe_size("n_inner") or 4 * hidden,
         activation=f.choice("activation_function", ACTIVATIONS),

@@ -441,7 +441,7 @@ def llama4(f: Fields) -> Decoder:
     feeds: list[DenseFFN | MoE] = [dense] * n
     if any(sparse):
         shared = SharedExpert(d_ff=f.size("intermediate_size"))
-        moe = experts(f, "num_local_experts", "intermediate_size", shared=shared, router="sigmoid")
+        moe = experts(f, "num_local_experts", "intermediate_size", shared=shared, router="sigmoid", normalize_top_k=False, weigh_input=True)
         feeds = choose(sparse, moe, dense)
     mixers = [kinds[key] for key in zip(rotated, chunked, strict=True)]
     return decoder(f, stack(mixers, feeds))
@@ -466,4 +466,4 @@ def grok(f: Fields) -> Decoder:
         router_fp32=True,
         normalize_top_k=False,
     )
-    return decoder(f, stack([mixer] * n, [moe] * n, "sandwich"), dropout=())
+    return decoder(f, stack([mixer] * n, [moe] * n, "sandwich"), LATE_RMS_NORM, dropout=())
