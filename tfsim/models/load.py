@@ -97,8 +97,8 @@ def _from_hugging_face(path: Path, ignore_fields: Sequence[str]) -> ModelSpec:
     file = path / "config.json" if folder else path
     config = read_json(file)
     inner = config.get("config")
-    if "model_type" in inner if isinstance(inner, Mapping) else False:
-        config = dict(inner)  # the oracle's form: name, source, config, config_resolved
+    if isinstance(inner, dict) and "model_type" in inner:
+        config = inner  # the oracle's form: name, source, config, config_resolved
     beside = file.parent / "hf_quant_config.json"
     quant = read_json(beside) if file.name == "config.json" and beside.exists() else None
     name = file.parent.resolve().name if file.name == "config.json" else file.stem
@@ -135,7 +135,7 @@ def _value(value: Any) -> Any:
 
 
 _PLAIN_TEXT = re.compile(r"[A-Za-z(][\w./()*+ -]*\Z", re.ASCII)
-_WORDS = frozenset("true false null nan inf infinity yes no on off y n".split())
+_WORDS = frozenset(("true", "false", "null", "nan", "inf", "infinity", "yes", "no", "on", "off", "y", "n"))
 
 
 @cache

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tfsim.errors import InputError, quote, unknown
 from tfsim.files import validate
-from tfsim.models.huggingface import classic, dense, modules, quantization, sparse
+from tfsim.models.huggingface import classic, dense, latent, modules, quantization, sparse
 from tfsim.models.huggingface.common import Decoder, name_blocks
 from tfsim.models.huggingface.fields import Fields, FieldTable
 from tfsim.models.spec import ModelSpec, compress_layers
@@ -34,7 +34,7 @@ class Family:
 
 
 _GROK = Family(sparse.GROK, sparse.grok, family="grok")
-_DEEPSEEK_V3 = Family(sparse.DEEPSEEK_V3, sparse.deepseek_v3)
+_DEEPSEEK_V3 = Family(latent.DEEPSEEK_V3, latent.deepseek_v3)
 
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(classic.GPT2, classic.gpt2, modules.GPT2_MODULES),
@@ -56,7 +56,7 @@ FAMILIES: dict[str, Family] = {
     "gemma3_text": Family(dense.GEMMA3, dense.gemma3, family="gemma3"),
     "phi": Family(dense.PHI, dense.phi, modules.PHI_MODULES),
     "phi3": Family(dense.PHI3, dense.phi3),
-    "deepseek_v2": Family(sparse.DEEPSEEK_V2, sparse.deepseek_v2),
+    "deepseek_v2": Family(latent.DEEPSEEK_V2, latent.deepseek_v2),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": replace(_DEEPSEEK_V3, family="kimi_k2"),
     "dbrx": Family(sparse.DBRX, sparse.dbrx, modules.DBRX_MODULES),

@@ -15,6 +15,7 @@ from tfsim.models.huggingface.common import (
 )
 from tfsim.models.huggingface.dense import SCALE_ONLY_LAYER_NORM
 from tfsim.models.huggingface.fields import Fields, FieldTable
+from tfsim.models.huggingface.harmless import words
 from tfsim.models.spec import LAYER_NORM, Attention, DenseFFN, Norm, Residual, Rope
 
 ALL_SITES = ("embedding", "attention", "residual")
@@ -38,9 +39,9 @@ GPT2 = FieldTable(
         "tie_word_embeddings": True,
     },
     aliases=_GPT_ALIASES,
-    harmless=frozenset(
+    harmless=words(
         "n_ctx scale_attn_weights scale_attn_by_inverse_layer_idx summary_type summary_use_proj summary_activation "
-        "summary_proj_to_labels summary_first_dropout".split()
+        "summary_proj_to_labels summary_first_dropout"
     ),
     refused={"reorder_and_upcast_attn": (False,)},
 )
@@ -57,9 +58,9 @@ GPTJ = FieldTable(
         "tie_word_embeddings": False,
     },
     aliases=_GPT_ALIASES,
-    harmless=frozenset(
+    harmless=words(
         "n_ctx scale_attn_weights summary_type summary_use_proj summary_activation summary_proj_to_labels "
-        "summary_first_dropout rotary".split()
+        "summary_first_dropout rotary"
     ),
 )
 GPT_NEOX = FieldTable(
@@ -104,9 +105,9 @@ BLOOM = FieldTable(
         "tie_word_embeddings": True,
     },
     aliases={"num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "n_embed": "hidden_size"},
-    harmless=frozenset(
+    harmless=words(
         "apply_residual_connection_post_layernorm pretraining_tp seq_length masked_softmax_fusion "
-        "attention_softmax_in_fp32 bias_dropout_fusion offset_alibi skip_bias_add skip_bias_add_qkv".split()
+        "attention_softmax_in_fp32 bias_dropout_fusion offset_alibi skip_bias_add skip_bias_add_qkv"
     ),
     refused={"slow_but_exact": (False,), "n_inner": (None,)},
 )
@@ -135,7 +136,7 @@ FALCON = FieldTable(
         "n_embed": "hidden_size",
         "n_head_kv": "num_kv_heads",
     },
-    harmless=frozenset(("apply_residual_connection_post_layernorm",)),
+    harmless=words("apply_residual_connection_post_layernorm"),
 )
 MPT = FieldTable(
     {
@@ -148,10 +149,10 @@ MPT = FieldTable(
         "attn_config.clip_qkv": None,
     },
     aliases={"num_attention_heads": "n_heads", "hidden_size": "d_model", "num_hidden_layers": "n_layers"},
-    harmless=frozenset(
+    harmless=words(
         "learned_pos_emb init_device logit_scale embedding_fraction norm_type verbose init_config tokenizer_name "
         "attn_config.attn_pdrop attn_config.attn_impl attn_config.softmax_scale attn_config.alibi_bias_max "
-        "attn_config.model_type".split()
+        "attn_config.model_type"
     ),
     # transformers builds 4 * d_model, no biases, full multi-head attention and ALiBi whatever these say
     refused={
@@ -172,9 +173,7 @@ def _sizes(f: Fields, layers: str, hidden: str, heads_field: str) -> tuple[int, 
     return n, width, n_heads, f.d_head("", width, heads_field, n_heads)
 
 
-def _decoder(
-    f: Fields, mixer: Attention, ffn: DenseFFN, n: int, hidden: int, **options: Any
-) -> Decoder:
+def _decoder(f: Fields, mixer: Attention, ffn: DenseFFN, n: int, hidden: int, **options: Any) -> Decoder:
     residual: Residual = options.pop("residual", "pre")
     options.setdefault("norm", LAYER_NORM)
     return Decoder(

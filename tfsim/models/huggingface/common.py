@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfsim.models.huggingface.fields import Fields
+from tfsim.models.huggingface.harmless import words
 from tfsim.models.spec import (
     MLA,
     RMS_NORM,
@@ -77,9 +78,9 @@ _SCALING_NUMBERS = {
     "beta_fast": "beta_fast",
     "beta_slow": "beta_slow",
 }
-_SCALING_HARMLESS = frozenset(
+_SCALING_HARMLESS = words(
     "type rope_type rope_theta partial_rotary_factor original_max_position_embeddings attention_factor mscale "
-    "mscale_all_dim truncate short_factor long_factor short_mscale long_mscale".split()
+    "mscale_all_dim truncate short_factor long_factor short_mscale long_mscale"
 )
 
 
@@ -164,9 +165,7 @@ def layer_types(f: Fields, n_layers: int, kinds: Sequence[str], default: Sequenc
     return f.per_layer("layer_types", n_layers, rule, lambda entry: entry in kinds) or default
 
 
-def stack(
-    mixers: Sequence[Attention | MLA], ffns: Sequence[DenseFFN | MoE], residual: Residual = "pre"
-) -> list[Block]:
+def stack(mixers: Sequence[Attention | MLA], ffns: Sequence[DenseFFN | MoE], residual: Residual = "pre") -> list[Block]:
     """The layers with these mixers and FFNs; equal layers share one block."""
     made: dict[tuple[int, int], Block] = {}
     for mixer, ffn in zip(mixers, ffns, strict=True):

@@ -14,6 +14,7 @@ from tfsim.models.huggingface.common import (
     stack,
 )
 from tfsim.models.huggingface.fields import Fields, FieldTable
+from tfsim.models.huggingface.harmless import words
 from tfsim.models.spec import LAYER_NORM, RMS_NORM, Attention, DenseFFN, Norm, QKNorm, Residual
 
 LATE_RMS_NORM = Norm(late_cast=True)
@@ -47,7 +48,7 @@ def table(
     return FieldTable(
         {**SIZES, **ROPE_FIELDS, **used},
         aliases=aliases or {},
-        harmless=frozenset(("pretraining_tp", *harmless.split())),
+        harmless=words("pretraining_tp", harmless),
         refused=refused or {},
     )
 
@@ -60,9 +61,7 @@ WINDOW_FIELDS: dict[str, Any] = {
 }
 
 LLAMA = table(attention_bias=False, mlp_bias=False)
-MISTRAL = table(
-    intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072, sliding_window=4096
-)
+MISTRAL = table(intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072, sliding_window=4096)
 QWEN2 = table(
     vocab_size=151936, intermediate_size=22016, num_key_value_heads=32, max_position_embeddings=32768, **WINDOW_FIELDS
 )
@@ -211,7 +210,9 @@ def decoder(f: Fields, layers: list[Any], norm: Norm = RMS_NORM, **options: Any)
     )
 
 
-def uniform(f: Fields, mixer: Attention, feed: DenseFFN, norm: Norm, residual: Residual = "pre", **options: Any) -> Decoder:
+def uniform(
+    f: Fields, mixer: Attention, feed: DenseFFN, norm: Norm, residual: Residual = "pre", **options: Any
+) -> Decoder:
     """A decoder whose layers are all alike."""
     n = f.layers("num_hidden_layers")
     return decoder(f, stack([mixer] * n, [feed] * n, residual), norm, **options)

@@ -220,7 +220,7 @@ def _ignored(name: str, ignore: Sequence[str]) -> bool:
 
 def _same(value: object, ok: object) -> bool:
     """Equality that keeps true and 1 apart."""
-    return type(value) is type(ok) and value == ok or _both_numbers(value, ok) and value == ok
+    return (type(value) is type(ok) and value == ok) or (_both_numbers(value, ok) and value == ok)
 
 
 def _both_numbers(a: object, b: object) -> bool:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+
+def words(*texts: str) -> frozenset[str]:
+    """The words of some texts."""
+    return frozenset(word for text in texts for word in text.split())
+
+
 _TOKENS = (
     "bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id cls_token_id mask_token_id "
     "decoder_start_token_id forced_bos_token_id forced_eos_token_id image_token_index image_token_id "
@@ -30,10 +36,9 @@ _TRAINING = (
     "layer_norm_eps layer_norm_epsilon rms_norm_eps norm_epsilon norm_eps norm_type init_device ep_size"
 )
 
-COMMON_HARMLESS = frozenset(
-    " ".join(("model_type torch_dtype dtype quantization_config compression_config", _TOKENS, _FILE))
-    .split()
-) | frozenset(" ".join((_GENERATION, _TRAINING)).split())
+COMMON_HARMLESS = words(
+    "model_type torch_dtype dtype quantization_config compression_config", _TOKENS, _FILE, _GENERATION, _TRAINING
+)
 """Token ids, file facts, generation settings, dropout probabilities, epsilons, initialisation. (``dtype`` and
 ``quantization_config`` are read elsewhere: they set bytes, not the architecture.)"""
 

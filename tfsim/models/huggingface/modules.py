@@ -49,20 +49,14 @@ class Modules:
         """The modules of one operator in one layer; of all experts when ``n_experts`` is their number."""
         prefix = self.layer.format(i=index)
         paths = self.paths.get(operator, operator).split()
-        return [
-            prefix + path.format(e=e)
-            for path in paths
-            for e in (range(n_experts) if "{e}" in path else (0,))
-        ]
+        return [prefix + path.format(e=e) for path in paths for e in (range(n_experts) if "{e}" in path else (0,))]
 
 
 _LLAMA = {
     **_ATTENTION,
     **_mlp("mlp"),
     **_shared("mlp.shared_experts"),
-    **_experts(
-        "mlp.experts.{e}.gate_proj", "mlp.experts.{e}.up_proj", "mlp.experts.{e}.down_proj", "mlp.gate"
-    ),
+    **_experts("mlp.experts.{e}.gate_proj", "mlp.experts.{e}.up_proj", "mlp.experts.{e}.down_proj", "mlp.gate"),
 }
 LLAMA_MODULES = Modules(_LLAMA)
 QWEN_MOE_MODULES = Modules({**_LLAMA, **_shared("mlp.shared_expert")})
@@ -70,13 +64,16 @@ _MIXTRAL_EXPERT = "block_sparse_moe.experts.{e}."
 MIXTRAL_MODULES = Modules(
     {
         **_LLAMA,
-        **_experts(
-            f"{_MIXTRAL_EXPERT}w1", f"{_MIXTRAL_EXPERT}w3", f"{_MIXTRAL_EXPERT}w2", "block_sparse_moe.gate"
-        ),
+        **_experts(f"{_MIXTRAL_EXPERT}w1", f"{_MIXTRAL_EXPERT}w3", f"{_MIXTRAL_EXPERT}w2", "block_sparse_moe.gate"),
     }
 )
 GPT_OSS_MODULES = Modules(
-    {**_LLAMA, "experts_up": "mlp.experts.gate_up_proj", "experts_down": "mlp.experts.down_proj", "router": "mlp.router"}
+    {
+        **_LLAMA,
+        "experts_up": "mlp.experts.gate_up_proj",
+        "experts_down": "mlp.experts.down_proj",
+        "router": "mlp.router",
+    }
 )
 LLAMA4_MODULES = Modules(
     {

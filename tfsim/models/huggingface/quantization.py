@@ -212,9 +212,9 @@ def _gptq(part: _Part) -> Scheme:
     """GPTQ files hold a packed zero point per group, symmetric or not."""
     part.only(
         "quant_method bits group_size sym desc_act damp_percent true_sequential static_groups model_name_or_path "
-        "model_file_base_name checkpoint_format lm_head dataset tokenizer batch_size block_name_to_quantize cache_block_outputs "
-        "exllama_config max_input_length meta modules_in_block_to_quantize module_name_preceding_first_block pad_token_id "
-        "use_cuda_fp16 use_exllama backend"
+        "model_file_base_name checkpoint_format lm_head dataset tokenizer batch_size block_name_to_quantize "
+        "cache_block_outputs exllama_config max_input_length meta modules_in_block_to_quantize "
+        "module_name_preceding_first_block pad_token_id use_cuda_fp16 use_exllama backend"
     )
     if part.data.get("modules_in_block_to_quantize") is not None:
         raise part.fault("modules_in_block_to_quantize", "must be null")
@@ -223,7 +223,10 @@ def _gptq(part: _Part) -> Scheme:
 
 def _awq(part: _Part) -> Scheme:
     """AWQ: packed zero points when zero_point is true."""
-    part.only("quant_method bits group_size zero_point version backend modules_to_not_convert do_fuse fuse_max_seq_len exllama_config modules_to_fuse")
+    part.only(
+        "quant_method bits group_size zero_point version backend modules_to_not_convert do_fuse fuse_max_seq_len "
+        "exllama_config modules_to_fuse"
+    )
     name = _grouped_int4(part, part.data.get("zero_point", True) is not False)
     return Scheme(name, part.names("modules_to_not_convert"), head=False)
 
@@ -248,8 +251,8 @@ _KV = {"FP8": "fp8", "NVFP4": "nvfp4", "INT8": "int8", "NONE": None, None: None}
 def _modelopt(part: _Part) -> Scheme:
     """NVIDIA TensorRT Model Optimizer: one algorithm with exclusions, or one per module (MIXED_PRECISION)."""
     part.only(
-        "quant_method quant_algo kv_cache_quant_algo kv_cache_scheme group_size exclude_modules ignore quantized_layers "
-        "producer config_groups has_zero_point pre_quant_scale"
+        "quant_method quant_algo kv_cache_quant_algo kv_cache_scheme group_size exclude_modules ignore "
+        "quantized_layers producer config_groups has_zero_point pre_quant_scale"
     )
     if part.data.get("has_zero_point"):
         raise part.fault("has_zero_point", "must be false")
