@@ -146,7 +146,8 @@ def search_plans(
 ) -> pd.DataFrame:
     """All possible plans of a job, best first: those that fit by step time, then the others by memory.
 
-    ``plan`` fixes some fields. Columns: plan fields, step_time_s, memory_bytes, fits, and the parts of the step.
+    ``plan`` fixes some fields. Columns: plan fields, step_time_s, memory_bytes, fits, and the
+    parts of the step as seconds (forward_s, ...).
     Raises InputError when no plan is possible at all.
     """
     n, seq, batch = (int(x) for x in _job(model, system, devices, seq_len, global_batch))
@@ -163,7 +164,7 @@ def search_plans(
     frame = pd.DataFrame(
         table
         | {"step_time_s": found.step_s, "memory_bytes": need, "fits": need <= system.device.require("capacity_bytes")}
-        | found.time
+        | {f"{name}_s": seconds for name, seconds in found.time.items()}  # "recompute" is a plan field too
     )
     order = np.lexsort((frame.memory_bytes, np.where(frame.fits, frame.step_time_s, np.inf), ~frame.fits))
     return frame.iloc[order].reset_index(drop=True)
