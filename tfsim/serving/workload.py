@@ -1,0 +1,166 @@
+"""What is asked: an engine (model, machine, software, number formats) and the load on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tfsim.errors import InputError, quote, unknown
+from tfsim.hardware import System
+from tfsim.models.spec import Block, ModelSpec
+from tfsim.operators.core import Style
+from tfsim.operators.formats import FORMAT_NAMES
+from tfsim.software import Software, software
+from tfsim.units import Number, as_number, floor_div, maximum
+
+COMPUTE_DTYPES = ("bf16", "fp16", "fp32")
+WIDE_FORMATS = ("fp32", "tf32", "bf16", "fp16")
+QUANTISED_GROUPS = ("attn", "ffn_dense", "moe_routed", "moe_shared")
+LARGEST = 1e9  # devices, tokens or sequences: a larger number is surely a slip
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A model as one engine runs it on one kind of machine.
+
+    ``model``: with the weight and KV formats it is served in; ``dtype``: of activations; ``memory_utilization``: share
+    of the device's capacity the engine may use; ``max_batch``: most sequences it decodes at once;
+    ``max_prefill_tokens``: most prompt tokens of one prefill pass (longer prompts go in chunks of that size).
+    """
+
+    model: ModelSpec
+    system: System
+    software: Software
+    dtype: str
+    memory_utilization: Number
+    max_batch: Number
+    max_prefill_tokens: Number
+
+    @property
+    def style(self) -> Style:
+        """How its operators run."""
+        return self.software.style(self.dtype)
+
+    @property
+    def kv_dtype(self) -> str:
+        """Format of the KV cache."""
+        return self.model.kv_format or self.dtype
+
+    @property
+    def block_formats(self) -> list[str]:
+        """Formats of the blocks' matrices, each once."""
+        model = self.model
+        found = (
+            fmt
+            for block in model.blocks.values()
+            for group in (*_groups(block), *block.formats)
+            for fmt in [block.formats.get(group) or model.formats.get(group) or model.dtype]
+        )
+        return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests of ``input_len`` prompt and ``output_len`` generated tokens; ``batch`` sequences at once on each replica
+    (None: as many as fit); ``devices`` in all."""
+
+    devices: Number
+    input_len: Number
+    output_len: Number
+    batch: Number | None
+
+    def prompts_per_pass(self, engine: Engine) -> Number:
+        """Prompts that one prefill pass can take."""
+        return maximum(1, floor_div(engine.max_prefill_tokens, self.input_len))
+
+
+def _groups(block: Block) -> tuple[str, ...]:
+    return ("attn", "ffn_dense") if block.ffn.kind == "dense" else ("attn", "moe_routed")
+
+
+def whole(value: Any, name: str) -> Number:
+    """A whole number (or array) from 1 to LARGEST. Raises InputError naming ``name``."""
+    number = as_number(value, name, at_least=1, whole=True)
+    above = number > LARGEST if isinstance(number, int | float) else (number > LARGEST).any()
+    if above:
+        raise InputError(f"{name}: {quote(value)} is implausibly large (above {LARGEST:g})")
+    return number
+
+
+def check_kinds(model: Any, system: Any) -> None:
+    """Raises InputError unless these are a loaded model and a loaded system."""
+    if not isinstance(model, ModelSpec):
+        raise InputError(f"model: {quote(model)} is not a model: use tfsim.load_model")
+    if not isinstance(system, System):
+        raise InputError(f"system: {quote(system)} is not a system: use tfsim.load_system")
+
+
+def make_engine(
+    model: Any,
+    system: Any,
+    *,
+    dtype: str | None,
+    weights_dtype: str | None,
+    kv_dtype: str | None,
+    software_name: str,
+    memory_utilization: Any,
+    max_batch: Any,
+    max_prefill_tokens: Any,
+) -> Engine:
+    """An Engine from a user's words. Raises InputError for whatever is not one."""
+    check_kinds(model, system)
+    share = as_number(memory_utilization, "memory_utilization", at_least=0)
+    if not _all(share > 0) or not _all(share <= 1):
+        raise InputError(f"memory_utilization: {quote(memory_utilization)} is not a share in (0, 1]")
+    compute = compute_dtype(model, dtype)
+    return Engine(
+        served(model, compute, weights_dtype, kv_dtype),
+        system,
+        software(software_name),
+        compute,
+        share,
+        whole(max_batch, "max_batch"),
+        whole(max_prefill_tokens, "max_prefill_tokens"),
+    )
+
+
+def compute_dtype(model: ModelSpec, dtype: str | None) -> str:
+    """The activation dtype: the one asked for, else fp16 where the model is published in it, else bf16."""
+    if dtype is None:
+        return "fp16" if model.dtype == "fp16" else "bf16"
+    if dtype in FORMAT_NAMES and dtype not in COMPUTE_DTYPES:
+        raise InputError(f"dtype: {quote(dtype)} is no activation dtype: did you mean weights_dtype={quote(dtype)}?")
+    return _known(dtype, "dtype", COMPUTE_DTYPES)
+
+
+def served(model: ModelSpec, compute: str, weights_dtype: str | None, kv_dtype: str | None) -> ModelSpec:
+    """The model in the formats it is served in.
+
+    16- and 32-bit weights are held in the compute dtype, quantised ones as published; ``weights_dtype`` puts the
+    matrices of the blocks (router apart) into one format, leaving embeddings and head in the compute dtype.
+    """
+
+    def held(fmt: str) -> str:
+        return compute if fmt in WIDE_FORMATS else fmt
+
+    def formats_of(block: Block) -> dict[str, str]:
+        if weights_dtype is not None:
+            return dict.fromkeys(QUANTISED_GROUPS, held(_known(weights_dtype, "weights_dtype", FORMAT_NAMES)))
+        return {key: held(fmt) for key, fmt in block.formats.items()}
+
+    blocks = {name: block.model_copy(update={"formats": formats_of(block)}) for name, block in model.blocks.items()}
+    rest = {} if weights_dtype is not None else {key: held(fmt) for key, fmt in model.formats.items()}
+    kv = model.kv_format if kv_dtype is None else _known(kv_dtype, "kv_dtype", FORMAT_NAMES)
+    base = compute if weights_dtype is not None else held(model.dtype)
+    return model.model_copy(update={"blocks": blocks, "formats": rest, "dtype": base, "kv_format": kv})
+
+
+def _known(name: str, field: str, choices: Iterable[str]) -> str:
+    if name not in tuple(choices):
+        raise unknown(field, str(name), choices)
+    return name
+
+
+def _all(condition: Any) -> bool:
+    return bool(condition) if isinstance(condition, bool) else bool(condition.all())
