@@ -18,6 +18,7 @@ from tfsim.files import validate
 from tfsim.models.huggingface import classic, dense, latent, modules, quantization, sparse
 from tfsim.models.huggingface.common import Decoder, name_blocks
 from tfsim.models.huggingface.fields import Fields, FieldTable
+from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
 from tfsim.models.spec import ModelSpec, compress_layers
 
 __all__ = ["FAMILIES", "MODEL_TYPES", "Family", "spec_from_config"]
@@ -108,10 +109,12 @@ def spec_from_config(
     where = source or "config.json"
     if not isinstance(config, Mapping):
         raise InputError(f"{where}: holds {quote(config)}, not a mapping")
+    if not all(isinstance(key, str) for key in config):
+        raise InputError(f"{where}: holds a key that is not text")
     absent = [field for field in ignore_fields if not _holds(config, field)]
     if absent:
         raise InputError(f"{where}: field {quote(absent[0])}: cannot be ignored, the file does not have it")
-    model_type, config, note = _text_part(config, where)
+    model_type, config, note = _text_part(config, where, ignore_fields)
     family = FAMILIES[model_type]
     fields = Fields(config, family.table, where, ignore_fields)
     try:
@@ -164,7 +167,7 @@ def _holds(config: Mapping[str, Any], field: str) -> bool:
     return field in config or (bool(rest) and isinstance(value, Mapping) and rest in value)
 
 
-def _text_part(config: Mapping[str, Any], where: str) -> tuple[str, Mapping[str, Any], str]:
+def _text_part(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> tuple[str, Mapping[str, Any], str]:
     """The model type, the text model's fields and a note on what is left out."""
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
@@ -185,6 +188,13 @@ def _text_part(config: Mapping[str, Any], where: str) -> tuple[str, Mapping[str,
         raise InputError(
             f"{where}: field 'text_config.model_type': must be {_WRAPPERS[model_type]}, not {quote(inner)}"
         )
+    known = COMMON_HARMLESS | WRAPPER_FIELDS | set(_TOP_LEVEL_OF_TEXT) | set(ignore)
+    for field in config:
+        if field not in known:
+            raise InputError(
+                f"{where}: field {quote(field)}: not known beside the text_config of {model_type} "
+                f"(--ignore-field {field} leaves it out)"
+            )
     above = {field: config[field] for field in _TOP_LEVEL_OF_TEXT if config.get(field) is not None}
     return inner, {**text, **above}, "text part only: the vision tower and its projector are left out"
 

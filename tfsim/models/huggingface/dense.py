@@ -107,6 +107,7 @@ GEMMA2 = table(
     final_logit_softcapping=30.0,
     attn_logit_softcapping=50.0,
     harmless="hidden_act query_pre_attn_scalar",
+    aliases={"sliding_window_size": "sliding_window"},
 )
 GEMMA3 = table(
     **{**_GEMMA2, "vocab_size": 262208, "max_position_embeddings": 131072, "rope_theta": 1e6},
@@ -132,7 +133,8 @@ PHI3 = table(
     intermediate_size=8192,
     max_position_embeddings=4096,
     sliding_window=None,
-    harmless="original_max_position_embeddings",
+    harmless="original_max_position_embeddings interpolate_factor",
+    refused={"full_attn_mod": (1,), "lm_head_bias": (False,)},
 )
 COHERE = table(
     vocab_size=256000,
@@ -174,6 +176,7 @@ STABLELM = table(
     use_qkv_bias=False,
     qk_layernorm=False,
     use_parallel_residual=False,
+    aliases={"rope_pct": "partial_rotary_factor"},
 )
 
 

@@ -22,7 +22,7 @@ _FILE = (
     "task_specific_params finetuning_task problem_type id2label label2id num_labels prefix return_dict "
     "return_dict_in_generate output_attentions output_hidden_states output_scores use_bfloat16 tf_legacy_loss "
     "tie_encoder_decoder is_decoder use_cache remove_invalid_values use_return_dict cache_implementation "
-    "gradient_checkpointing"
+    "gradient_checkpointing unsloth_fixed unsloth_version"
 )
 _GENERATION = (
     "do_sample early_stopping max_length min_length num_beams num_beam_groups diversity_penalty temperature top_k "
@@ -41,6 +41,13 @@ COMMON_HARMLESS = words(
 )
 """Token ids, file facts, generation settings, dropout probabilities, epsilons, initialisation. (``dtype`` and
 ``quantization_config`` are read elsewhere: they set bytes, not the architecture.)"""
+
+WRAPPER_FIELDS = words(
+    "text_config vision_config audio_config mm_tokens_per_image multi_modal_projector_bias projector_hidden_act "
+    "vision_feature_layer vision_feature_select_strategy ignore_index media_placeholder_token_id video_placeholder "
+    "use_unified_vision_chunk"
+)
+"""Fields beside ``text_config`` of a multimodal model: they describe the parts that are left out."""
 
 COMMON_REFUSED: dict[str, tuple[Any, ...]] = {
     "is_encoder_decoder": (False, None),

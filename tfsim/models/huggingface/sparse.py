@@ -79,6 +79,7 @@ QWEN3_MOE = table(
     sliding_window=4096,
     use_sliding_window=False,
     harmless="max_window_layers",
+    refused={"shared_expert_intermediate_size": (0, None), "qkv_bias": (False,), "use_qk_norm": (True,)},
     aliases={"num_local_experts": "num_experts"},
 )
 DBRX = FieldTable(
