@@ -1,0 +1,134 @@
+"""What one wants to know about a model at a glance: sizes, bytes, and FLOPs per token under each named convention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tfsim.errors import unknown
+from tfsim.models.conventions import CONVENTIONS, training_flops
+from tfsim.models.counts import Parameters, cache_bytes, count, parameters, weights_of
+from tfsim.models.decoder import segments
+from tfsim.models.shape import Shape
+from tfsim.models.spec import MLA, Attention, Block, DenseFFN, ModelSpec
+from tfsim.operators.core import total
+from tfsim.operators.formats import FORMAT_NAMES, element_bytes
+from tfsim.units import Number
+
+USUAL_SEQ_LEN = 8192
+# what a gated FFN is called, by its activation (Shazeer 2020)
+_GATED = {"silu": "SwiGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU", "relu": "ReGLU", "clamped_swiglu": "clamped SwiGLU"}
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.
+
+    ``layers``: the pattern of block names; ``blocks``: what each is; ``formats``: number formats of the stored weights,
+    the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``: all weights
+    in ``dtype``; ``kv_bytes_per_token``: cached for one more token while every layer still keeps it;
+    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``training_flops_per_token``: forward and backward, by convention;
+    ``prefill_flops_per_token``: forward, causal mask counted as executed; ``decode_flops_per_token``: one new token
+    after ``seq_len`` cached ones.
+    """
+
+    name: str
+    family: str
+    source: str
+    note: str
+    d_model: int
+    n_layers: int
+    layers: str
+    blocks: dict[str, str]
+    vocab_size: int
+    tied_embeddings: bool
+    max_seq_len: int | None
+    parameters: Parameters
+    formats: tuple[str, ...]
+    weight_bytes: Number
+    dtype: str
+    weight_bytes_as: Number
+    kv_format: str
+    kv_bytes_per_token: Number
+    seq_len: int
+    kv_bytes_per_sequence: Number
+    training_flops_per_token: dict[str, Number]
+    prefill_flops_per_token: Number
+    decode_flops_per_token: Number
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**self.__dict__, "parameters": self.parameters.to_dict(), "formats": list(self.formats)}
+
+
+def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "bf16") -> ModelFacts:
+    """The facts of ``model`` for sequences of ``seq_len`` tokens (default 8,192, or less if the model takes less) with
+    activations and cache in ``dtype``.
+
+    Raises InputError for a seq_len or dtype out of range.
+    """
+    if dtype not in FORMAT_NAMES:
+        raise unknown("dtype", dtype, FORMAT_NAMES)
+    length = min(USUAL_SEQ_LEN, model.max_seq_len or USUAL_SEQ_LEN) if seq_len is None else seq_len
+    decode = count(model, past_len=length, phase="decode", dtype=dtype)
+    weights = weights_of(segments(model, Shape(1, 1)))
+    sizes: dict[str, Number] = {}
+    for weight, repeat in weights:
+        sizes[weight.fmt] = sizes.get(weight.fmt, 0) + weight.bytes * repeat
+    per_token = {name: _each(training_flops(model, length, name), length) for name in CONVENTIONS}
+    params = parameters(model)
+    return ModelFacts(
+        name=model.name,
+        family=model.family,
+        source=model.source,
+        note=model.note,
+        d_model=model.d_model,
+        n_layers=model.n_layers,
+        layers=model.layers,
+        blocks={name: describe(block) for name, block in model.blocks.items()},
+        vocab_size=model.vocab_size,
+        tied_embeddings=model.tied_embeddings,
+        max_seq_len=model.max_seq_len,
+        parameters=params,
+        formats=tuple(sorted(sizes, key=lambda name: -sizes[name])),
+        weight_bytes=total(sizes.values()),
+        dtype=dtype,
+        weight_bytes_as=params.total * element_bytes(dtype),
+        kv_format=model.kv_format or dtype,
+        kv_bytes_per_token=cache_bytes(model, batch=1, tokens=1, dtype=dtype),
+        seq_len=length,
+        kv_bytes_per_sequence=cache_bytes(model, batch=1, tokens=length, dtype=dtype),
+        training_flops_per_token=per_token,
+        prefill_flops_per_token=_each(training_flops(model, length, "exact"), 3 * length),
+        decode_flops_per_token=decode.flops,
+    )
+
+
+def describe(block: Block) -> str:
+    """A block in words: "GQA 64 heads / 8 KV heads of 128; SwiGLU FFN 28,672"."""
+    ffn = block.ffn
+    kind = _GATED.get(ffn.activation, f"gated {ffn.activation}") if ffn.gated else ffn.activation
+    if isinstance(ffn, DenseFFN):
+        network = f"{kind} FFN {ffn.d_ff:,}"
+    else:
+        shared = f" + shared expert {ffn.shared.d_ff:,}" if ffn.shared else ""
+        network = f"MoE {ffn.n_experts} experts, top {ffn.top_k}, {kind} {ffn.d_ff:,}{shared}"
+    return f"{_attention(block.mixer)}; {network}"
+
+
+def _attention(mixer: Attention | MLA) -> str:
+    if isinstance(mixer, MLA):
+        cached = f"latent {mixer.kv_lora_rank} + rotary {mixer.qk_rope_head_dim} cached"
+        return f"MLA {mixer.n_heads} heads, {cached}"
+    if mixer.n_kv_heads == mixer.n_heads:
+        words = f"MHA {mixer.n_heads} heads"
+    elif mixer.n_kv_heads == 1:
+        words = f"MQA {mixer.n_heads} heads / 1 KV head"
+    else:
+        words = f"GQA {mixer.n_heads} heads / {mixer.n_kv_heads} KV heads"
+    span = f", window {mixer.window:,}" if mixer.window else f", chunk {mixer.chunk:,}" if mixer.chunk else ""
+    return f"{words} of {mixer.d_head}{span}"
+
+
+def _each(flops: Number, tokens: int) -> Number:
+    return flops // tokens if isinstance(flops, int) and flops % tokens == 0 else flops / tokens
