@@ -19,7 +19,7 @@ from tfsim.serving.plans import Plan, plan_faults, possible, read_plan
 from tfsim.serving.search import best_plan, fitting, nearest_fit, refuse_impossible
 from tfsim.serving.steady import steady
 from tfsim.serving.workload import Engine, Load, make_engine, whole
-from tfsim.units import Number, floor_div
+from tfsim.units import Number, floor_div, maximum
 
 MAX_BATCH = 512
 MAX_PREFILL_TOKENS = 8192
@@ -77,44 +77,49 @@ def serve(
         max_prefill_tokens=max_prefill_tokens,
     )
     load = read_load(devices, input_len, output_len, batch)
+    asked = (load.devices, load.input_len, load.output_len, load.batch, *engine.limits)
+    shape_of(*asked)
     known = rates(system, price, power, pue, carbon, provider, term)
     chosen = best_plan(engine, load) if plan is None or plan == "auto" else read_plan(plan)
-    numbers = (load.devices, load.input_len, load.output_len, chosen.tp, chosen.pp, chosen.ep)
-    if all(isinstance(x, int | float) for x in (*numbers, load.batch or 1)):
+    shape_of(*asked, chosen.tp, chosen.pp, chosen.ep)
+    if shape_of(load.devices, chosen.tp, chosen.pp, chosen.ep) == ():
         refuse_impossible(plan_faults(engine.model, engine.system, load.devices, chosen), load.devices, chosen)
     return _estimate(engine, load, chosen, known)
 
 
 def read_load(devices: Any, input_len: Any, output_len: Any, batch: Any) -> Load:
     """A Load from a user's numbers. Raises InputError."""
-    load = Load(
+    return Load(
         whole(devices, "devices"),
         whole(input_len, "input_len"),
         whole(output_len, "output_len"),
         None if batch is None else whole(batch, "batch"),
     )
+
+
+def shape_of(*numbers: Any) -> tuple[int, ...]:
+    """The common shape of a user's numbers. Raises InputError when they do not broadcast."""
+    shapes = [np.asarray(x).shape for x in numbers]
     try:
-        np.broadcast_shapes(*(np.shape(x) for x in (load.devices, load.input_len, load.output_len, load.batch or 1)))
+        return np.broadcast_shapes(*shapes)
     except ValueError:
-        raise InputError("devices, input_len, output_len and batch: arrays of these shapes do not broadcast") from None
-    return load
+        raise InputError(
+            f"arrays of shapes {', '.join(map(str, shapes))} do not broadcast: give devices, input_len, output_len, "
+            "batch and the plan's fields shapes that do"
+        ) from None
 
 
 def _estimate(engine: Engine, load: Load, plan: Plan, known: Rates) -> ServingEstimate:
     found = steady(engine, load, plan)
     allowed = possible(engine.model, engine.system, load.devices, plan)
     fits = np.asarray(allowed & fitting(found))
-    replicas = floor_div(load.devices, plan.devices)
+    replicas = maximum(1, floor_div(load.devices, plan.devices))  # 0 only where the plan is impossible, so masked
     requests = replicas * found.batch / found.period_s
     tokens = requests * load.output_len
     everything = requests * (load.input_len + load.output_len)
     itl = found.period_s / load.output_len
     hour = cost(known, load.devices, SECONDS_PER_HOUR)
-    try:
-        paid = (np.asarray(x).shape for x in (hour.usd, hour.carbon_kg))
-        shape = np.broadcast_shapes(fits.shape, np.asarray(tokens).shape, *paid)
-    except ValueError:
-        raise InputError("plan and rates: arrays of these shapes do not broadcast with the load's") from None
+    shape = shape_of(fits, tokens, hour.usd, hour.carbon_kg)
 
     def give(mask: Any) -> Callable[[Number], Number]:
         return lambda x: _masked(x, mask, shape)

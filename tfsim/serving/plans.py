@@ -22,7 +22,7 @@ from tfsim.models.spec import ModelSpec, MoE
 from tfsim.serving.workload import whole
 from tfsim.timing import Groups
 from tfsim.timing.collectives import Group
-from tfsim.units import Number, floor_div
+from tfsim.units import Number, floor_div, where
 
 FIELDS = ("tp", "pp", "ep")
 LARGEST_PP = 64
@@ -54,7 +54,8 @@ class Plan:
     @property
     def groups(self) -> Groups:
         """As the timing room takes it."""
-        return Groups({"tp": Group(self.tp, 1), "ep": Group(self.ep, 1), "pp": Group(self.pp, self.tp)})
+        stride = where(self.pp > 1, self.tp, 1)
+        return Groups({"tp": Group(self.tp, 1), "ep": Group(self.ep, 1), "pp": Group(self.pp, stride)})
 
 
 def read_plan(plan: Any) -> Plan:
@@ -87,7 +88,7 @@ def candidates(model: ModelSpec, system: System, devices: Number) -> Plan:
     """Every sensible plan for any of ``devices``, as arrays ordered by devices per replica, then pp.
 
     tp: divisors of the heads inside the innermost network domain; pp: divisors of a device count, up to 64; ep: 1
-    or tp.
+    or tp. A replica stays inside the network levels whose figures are published.
     """
     levels = system.levels
     counts = [int(n) for n in np.unique(np.asarray(devices, float))]
@@ -98,9 +99,19 @@ def candidates(model: ModelSpec, system: System, devices: Number) -> Plan:
     pps = [d for d in range(1, most + 1) if any(n % d == 0 for n in counts)]
     sparse = any(isinstance(block.ffn, MoE) for block in model.blocks.values())
     rows = {(tp, pp, ep) for tp in tps for pp in pps for ep in ((1, tp) if sparse else (1,))}
+    sizes = {tp * pp for tp, pp, _ in rows if tp * pp <= max(counts)}
+    joined = {size for size in sizes if _joins(system, size)}
     ordered = sorted(rows, key=lambda row: (row[0] * row[1], row[1], row[2]))
-    columns = np.array([row for row in ordered if row[0] * row[1] <= max(counts)], dtype=np.float64).T
-    return Plan(*columns)
+    return Plan(*np.array([row for row in ordered if row[0] * row[1] in joined], dtype=np.float64).T)
+
+
+def _joins(system: System, size: int) -> bool:
+    """Whether the system holds so many devices and the figures of the network between them are published."""
+    try:
+        system.levels_for(size)
+    except InputError:
+        return False
+    return True
 
 
 def possible(model: ModelSpec, system: System, devices: Number, plan: Plan) -> NDArray[np.bool_]:

@@ -27,7 +27,7 @@ def best_plan(engine: Engine, load: Load) -> Plan:
     Where none fits: the possible plan that needs the least memory per device.
     Raises: InputError when no plan is possible at all.
     """
-    wide = _with_axis(load)
+    engine, wide = _with_axis(engine, load)
     plans = candidates(engine.model, engine.system, load.devices)
     allowed = possible(engine.model, engine.system, wide.devices, plans)
     found = steady(engine, wide, plans)
@@ -56,14 +56,18 @@ def merit(load: Load, plan: Plan, found: Steady) -> Array:
     return np.where(np.asarray(plan.pp) > 1, speed / PIPELINE_MARGIN, speed)
 
 
-def _with_axis(load: Load) -> Load:
-    """The load with a last axis for the candidates."""
+def _with_axis(engine: Engine, load: Load) -> tuple[Engine, Load]:
+    """The engine and the load with a last axis for the candidates."""
 
     def wide(x: Number) -> Array:
         return np.asarray(x, float)[..., None]
 
+    share, most, prefill = map(wide, engine.limits)
     batch = None if load.batch is None else wide(load.batch)
-    return Load(wide(load.devices), wide(load.input_len), wide(load.output_len), batch)
+    return (
+        replace(engine, memory_utilization=share, max_batch=most, max_prefill_tokens=prefill),
+        Load(wide(load.devices), wide(load.input_len), wide(load.output_len), batch),
+    )
 
 
 def nearest_fit(engine: Engine, load: Load, plan: Plan) -> str:

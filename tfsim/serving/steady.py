@@ -19,7 +19,7 @@ from tfsim.serving.memory import Memory, footprint
 from tfsim.serving.passes import PassTime, pass_time
 from tfsim.serving.plans import Plan
 from tfsim.serving.workload import Engine, Load
-from tfsim.units import Number, ceil_div, floor_div, maximum, minimum
+from tfsim.units import Number, ceil_div, floor_div, maximum, minimum, where
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def steady(engine: Engine, load: Load, plan: Plan) -> Steady:
     batch = load.batch if load.batch is not None else maximum(1, minimum(room, engine.max_batch))
     in_flight = minimum(plan.pp, batch)
     decode = decode_pass(engine, plan, load.input_len + floor_div(load.output_len, 2), ceil_div(batch, in_flight))
-    step = maximum(decode.seconds, in_flight * decode.heaviest)
+    wait = where(in_flight > 1, maximum(0, in_flight * decode.heaviest - decode.seconds), 0)
+    step = decode.seconds + wait
     together = minimum(load.prompts_per_pass(engine), batch)
     share = prefill_pass(engine, plan, load.input_len, together).heaviest / together
     return Steady(
@@ -73,7 +74,7 @@ def steady(engine: Engine, load: Load, plan: Plan) -> Steady:
         prefill=prefill_pass(engine, plan, load.input_len, 1),
         decode=decode,
         step_s=step,
-        wait_s=step - decode.seconds,
+        wait_s=wait,
         prefill_share_s=share,
         period_s=(load.output_len - 1) * step + batch * share,
     )

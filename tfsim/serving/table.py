@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 def search_serving_plans(model: Any, system: Any, *, devices: Any, **options: Any) -> DataFrame:
-    """Every possible plan on ``devices`` (one number), a row each, ranked as plan="auto" ranks them (output tokens/s per
+    """Every possible plan on ``devices`` (one number), a row each, ranked as plan="auto" does (output tokens/s per
     device, a margin asked of pipelines), what does not fit last. Options: those of ``serve`` but ``plan``, as scalars.
 
     Columns: tp, pp, ep, replicas, batch, max_concurrency, fits, ttft_ms, tpot_ms, itl_ms, requests_per_s,

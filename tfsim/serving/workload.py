@@ -38,6 +38,11 @@ class Engine:
     max_prefill_tokens: Number
 
     @property
+    def limits(self) -> tuple[Number, Number, Number]:
+        """What bounds a batch: memory_utilization, max_batch, max_prefill_tokens."""
+        return self.memory_utilization, self.max_batch, self.max_prefill_tokens
+
+    @property
     def style(self) -> Style:
         """How its operators run."""
         return self.software.style(self.dtype)
