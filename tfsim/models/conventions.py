@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 from tfsim.errors import unknown
 from tfsim.models.counts import parameters
 from tfsim.models.decoder import segments
@@ -12,10 +10,7 @@ from tfsim.models.spec import MLA, ModelSpec
 from tfsim.operators.core import Style, total
 from tfsim.units import Number
 
-Convention = Literal["exact", "megatron", "palm", "6nd"]
-CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
-
-ABOUT: dict[str, str] = {
+CONVENTIONS: dict[str, str] = {
     "exact": "3 x forward matmuls, attention only where the causal mask, window or chunk lets it",
     "megatron": "3 x forward matmuls, full attention rectangle, logits in (Narayanan 2021 without recomputation)",
     "palm": "6 N + 12 L H Q T, N = active parameters less the input embedding (Chowdhery 2022, appendix B)",

@@ -126,7 +126,7 @@ def parameters(spec: ModelSpec) -> Parameters:
 
 
 def layer_cache_bytes(spec: ModelSpec, block: str, *, tokens: Number, dtype: str, tp: Number = 1) -> Number:
-    """Bytes that one layer of kind ``block`` caches for a sequence of ``tokens``: a window or chunk at most its span."""
+    """Bytes that one layer of kind ``block`` caches for ``tokens``: a window or chunk keeps at most its span."""
     mixer = spec.blocks[block].mixer
     span, _ = attention_span(mixer)
     held = tokens if span is None else minimum(tokens, span)

@@ -1,7 +1,7 @@
 """A decoder-only model as operators: embedding, blocks, head.
 
-Each block reads like its paper: norm, projections, rotary, attention, output projection, residual; norm, FFN or experts,
-residual. All sizes are one device's share under ``Shape.shards``; numbers or arrays.
+Each block reads like its paper: norm, projections, rotary, attention, output projection, residual; norm, FFN or
+experts, residual. All sizes are one device's share under ``Shape.shards``; numbers or arrays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Segment:
 
 
 def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segment, ...]:
-    """The whole model for one pass: embedding, blocks (in order of first use), head; ``loss`` adds the training loss."""
+    """The whole model for one pass: embedding, blocks in order of first use, head; ``loss`` adds the loss."""
     blocks = tuple(
         Segment(name, repeat, tuple(block_operators(spec, name, shape))) for name, repeat in spec.block_counts.items()
     )

@@ -75,7 +75,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
     sizes: dict[str, Number] = {}
     for weight, repeat in weights:
         sizes[weight.fmt] = sizes.get(weight.fmt, 0) + weight.bytes * repeat
-    per_token = {name: _each(training_flops(model, length, name), length) for name in CONVENTIONS}
+    per_token: dict[str, Number] = {name: _each(training_flops(model, length, name), length) for name in CONVENTIONS}
     params = parameters(model)
     return ModelFacts(
         name=model.name,

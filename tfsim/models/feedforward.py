@@ -78,7 +78,7 @@ def experts_touched(rows: Number, experts: Number, top_k: Number, total_rows: Nu
 
 
 def experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
-    """Router, dispatch, grouped gate/up and down matmuls, weighted combine, shared expert (Shazeer 2017; DeepSeekMoE)."""
+    """Router, dispatch, grouped matmuls, weighted combine, shared expert (Shazeer 2017; Dai 2024)."""
     shape, d_model, shards = context.shape, context.spec.d_model, context.shape.shards
     style = shape.style
     rows = routed_rows(context, moe)
@@ -99,8 +99,10 @@ def experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     gathered = activation("moe.dispatched", rows * d_model, style)
     # (expert slot, token) of every row
     index = Tensor("moe.index", 2 * rows, 8)
-    scaled = (activation("moe.unscaled", rows * d_model, style), _row_weights(moe, rows, style)) if moe.weigh_input else ()
-    ops.append(pointwise("moe.permute", "pointwise", gathered, saves=(index, *scaled), vector_flops=0, style=style))
+    kept: tuple[Tensor, ...] = (index,)
+    if moe.weigh_input:
+        kept += (activation("moe.unscaled", rows * d_model, style), _row_weights(moe, rows, style))
+    ops.append(pointwise("moe.permute", "pointwise", gathered, saves=kept, vector_flops=0, style=style))
 
     def grouped(name: str, of: Tensor, n: Number, k: Number) -> Operator:
         fmt = context.fmt(name, "moe_routed")

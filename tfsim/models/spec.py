@@ -345,6 +345,8 @@ def expand_layers(pattern: str) -> tuple[str, ...]:
         position = match.end()
     if len(stack) != 1:
         raise ValueError("layers: a '(' without ')'")
+    if not stack[0]:
+        raise ValueError("layers: no layer at all")
     return tuple(stack[0])
 
 

@@ -1,7 +1,7 @@
 """Softmax attention between projected queries, keys and values.
 
-``eager`` materialises the scores (Vaswani et al. 2017, eq. 1, as torch runs it); ``fused`` never does (Dao et al. 2022),
-keeping only the log-sum-exp of each row and computing the scores again in its backward pass.
+``eager`` materialises the scores (Vaswani et al. 2017, eq. 1, as torch runs it); ``fused`` never does (Dao et al.
+2022), keeping only the log-sum-exp of each row and computing the scores again in its backward pass.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def attention(
     """softmax(q k^T) v for [batch, heads, q_len, d_qk] against [batch, kv_heads, kv_len, d].
 
     ``pairs2``: twice the pairs counted per head and sequence; FLOPs = pairs2 batch heads (d_qk + d_v). ``kv_bytes``:
-    bytes per cached element. ``scores_fp32``: queries and keys are cast before the score product. ``score_copies``: further score-sized tensors that eager attention keeps (soft-capping).
+    bytes per cached element. ``scores_fp32``: queries and keys are cast before the score product. ``score_copies``:
+    further score-sized tensors that eager attention keeps (soft-capping).
     ``sinks``: extra columns in the softmax. ``kv_read``: bytes of keys and values read when not
     batch kv_heads kv_len (d_qk + d_v) (latent attention).
     """
@@ -134,7 +135,7 @@ def decode_pairs_twice(q_len: Number, kv_len: Number) -> Number:
 
 
 def prefill_pairs_twice(q_len: Number, past_len: Number, span: Number | None, *, chunked: bool, halved: bool) -> Number:
-    """Twice the pairs of a prefill under the named convention: ``full`` rectangle, or only what the mask lets through."""
+    """Twice the pairs of a prefill: the full rectangle, or (``halved``) only what the mask lets through."""
     if halved:
         return pairs_twice(q_len, past_len, span, chunked=chunked)
     return 2 * q_len * (past_len + q_len)

@@ -1,9 +1,9 @@
 """What an operator is: a handful of counts.
 
-An operator is one kernel-sized piece of one forward pass. It knows the weights it holds, the FLOPs it executes, the bytes
-it moves through memory, the tensors it keeps for the backward pass (named, so that a storage shared by two operators
-counts once) and, for collectives, what it sends. Every dimension is a Python number or a float64 array; all arithmetic
-broadcasts. Times are not here: ``tfsim.timing`` reads ``kind`` and ``dims``.
+An operator is one kernel-sized piece of one forward pass. It knows the weights it holds, the FLOPs it executes, the
+bytes it moves through memory, the tensors it keeps for the backward pass (named, so that a storage shared by two
+operators counts once) and, for collectives, what it sends. Every dimension is a Python number or a float64 array; all
+arithmetic broadcasts. Times are not here: ``tfsim.timing`` reads ``kind`` and ``dims``.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Style:
     @property
     def low_precision(self) -> bool:
         """True when an fp32 copy of an activation is a second storage."""
-        return self.act < 4  # type: ignore[operator,return-value]
+        return bool(self.act < 4)
 
 
 def activation(name: str, elements: Number, style: Style) -> Tensor:

@@ -72,7 +72,7 @@ def grouped_linear(
     component: str = "moe_experts",
     group: str = "moe_routed",
 ) -> Operator:
-    """One [n, k] matrix per expert applied to ``rows`` routed tokens in all; only ``experts_read`` matrices are read."""
+    """One [n, k] matrix per expert applied to ``rows`` routed tokens in all; ``experts_read`` of them are read."""
     matrix = Weight(f"{name}.weight", group, n, k, experts, fmt)
     weights: tuple[Weight, ...] = (matrix,)
     if bias:

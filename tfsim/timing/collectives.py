@@ -55,11 +55,8 @@ def collective_seconds(kind: str, bytes: Number, group: Group, system: System) -
         fanout = maximum(1, ceil_div(members, inside))
         share = bytes / inside
         steps = fanout - 1
-        if kind == "all_to_all":
-            # every member exchanges with all others at once: the part that must cross this level
-            moved = bytes * (members - inside) / group.size
-        else:
-            moved = share * steps / fanout
+        # an all-to-all exchanges with all others at once: the part that must cross this level
+        moved = bytes * (members - inside) / group.size if kind == "all_to_all" else share * steps / fanout
         rate = level.bandwidth * level.efficiency
         times = 2 if kind == "all_reduce" else 1
         if kind == "all_reduce":

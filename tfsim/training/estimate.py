@@ -83,7 +83,8 @@ class TrainingEstimate:
     def __repr__(self) -> str:
         if isinstance(self.step_time_s, float):
             return (
-                f"TrainingEstimate({self.model} on {self.devices} x {self.system}: step {format_time(self.step_time_s)},"
+                f"TrainingEstimate({self.model} on {self.devices} x {self.system}:"
+                f" step {format_time(self.step_time_s)},"
                 f" MFU {format_percent(self.mfu['exact'])} (exact), {format_bytes(self.memory_bytes)} per device,"
                 f" {'fits' if self.fits else 'does not fit'})"
             )
@@ -153,9 +154,10 @@ def search_plans(
     n, seq, batch = (int(x) for x in _job(model, system, devices, seq_len, global_batch))
     grid = candidates(model, system, devices=n, seq_len=seq, global_batch=batch, fixed=plan or {})
     if not len(grid):
+        fixed = f" with {', '.join(f'{k} {v}' for k, v in plan.items())}" if plan else ""
         raise InputError(
-            f"no plan divides {n:,} devices, {batch:,} sequences and {model.n_layers} layers"
-            f"{' with ' + ', '.join(f'{k} {v}' for k, v in plan.items()) if plan else ''}: change devices or global_batch"
+            f"no plan divides {n:,} devices, {batch:,} sequences and {model.n_layers} layers{fixed}:"
+            " change devices or global_batch"
         )
     found = evaluate(model, system, grid, _precision(precision), _software(software))
     need = np.asarray(total(found.memory.values()), float)
@@ -248,7 +250,8 @@ def _recomputed_flops(model: ModelSpec, seq_len: Array, mode: Array) -> Array:
         )
         for name in RECOMPUTE
     ]
-    return np.take_along_axis(np.stack(per_mode), mode.astype(int)[None], axis=0)[0]
+    chosen: Array = np.take_along_axis(np.stack(per_mode), mode.astype(int)[None], axis=0)[0]
+    return chosen
 
 
 def _estimate(
@@ -284,18 +287,14 @@ def _estimate(
     fits = need <= capacity
     names = np.array(list(result.bounds))
     worst = names[np.argmax(np.stack([np.nan_to_num(v) for v in result.bounds.values()]), axis=0)]
-    hours = None if seconds is None else economics.device_hours(grid.devices, seconds)
-    energy = (
-        None
-        if seconds is None or charges.power_w_per_device is None
-        else economics.energy_kwh(grid.devices, seconds, charges.power_w_per_device, charges.pue)
-    )
-    price = charges.price_usd_per_device_hour
     memory = {name: out(values) for name, values in result.memory.items()}
     words = verdict(model, system, grid, result, capacity, policy, style) if shape == () else ""
 
     def maybe(values: Any) -> Any:
         return None if values is None else out(values)
+
+    # on the shaped results, so that arrays of prices broadcast as well
+    spent = None if seconds is None else economics.cost(charges, whole(grid.devices), out(seconds))
 
     return TrainingEstimate(
         model=model.name,
@@ -327,9 +326,9 @@ def _estimate(
         steps=maybe(steps),
         train_time_s=maybe(seconds),
         days=None if seconds is None else out(seconds / 86400),
-        device_hours=maybe(hours),
-        cost_usd=None if hours is None or price is None else out(economics.money(hours, price)),
-        energy_kwh=maybe(energy),
-        carbon_kg=None if energy is None else out(economics.carbon_kg(energy, charges.carbon_kg_per_kwh)),
+        device_hours=spent and spent.device_hours,
+        cost_usd=spent and spent.usd,
+        energy_kwh=spent and spent.energy_kwh,
+        carbon_kg=spent and spent.carbon_kg,
         rates=charges,
     )

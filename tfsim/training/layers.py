@@ -1,6 +1,7 @@
 """One layer (or end) of a model on one device: seconds, parameters and kept bytes, for arrays of shapes.
 
-Distinct layer shapes are few, because pp, dp and the ZeRO stage do not change them: each is evaluated once and gathered.
+Distinct layer shapes are few, because pp, dp and the ZeRO stage do not change them: each is evaluated once, then
+gathered.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfsim.hardware import System
 from tfsim.models.decoder import LAST, Segment, segments
@@ -52,7 +54,7 @@ def compute_spec(model: ModelSpec, policy: Precision) -> ModelSpec:
 
 def layer_costs(
     model: ModelSpec, system: System, grid: Grid, policy: Precision, style: Software
-) -> tuple[dict[str, LayerCost], Array]:
+) -> tuple[dict[str, LayerCost], NDArray[np.intp]]:
     """LayerCost of every segment over the distinct layer shapes of ``grid``, and each plan's index into them."""
     keys = np.stack([grid.tp, grid.ep, grid.etp, grid.micro_batch, grid.seq_len], axis=1)
     distinct, index = np.unique(keys, axis=0, return_inverse=True)

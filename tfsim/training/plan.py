@@ -85,7 +85,7 @@ def make_grid(devices: Any, seq_len: Any, global_batch: Any, plan: Mapping[str, 
     tp, pp, ep = (given.get(key, 1) for key in ("tp", "pp", "ep"))
     dp = given.get("dp")
     if dp is None:
-        dp = np.floor(np.asarray(devices, float) / (np.asarray(tp, float) * np.asarray(pp, float)))
+        dp = np.maximum(1, np.floor(np.asarray(devices, float) / (np.asarray(tp, float) * np.asarray(pp, float))))
     etp = given.get("etp")
     if etp is None:
         etp = np.where(np.asarray(ep, float) > 1, 1.0, np.asarray(tp, float))
@@ -117,7 +117,7 @@ def impossible(model: ModelSpec, grid: Grid, max_devices: int | None) -> NDArray
 
     def refuse(bad: NDArray[np.bool_], words: str) -> None:
         for i in np.nonzero(bad & (reasons == ""))[0]:
-            values = {f.name: f"{getattr(grid, f.name)[i]:g}" for f in fields(grid)}
+            values = {f.name: f"{getattr(grid, f.name)[i]:,.0f}" for f in fields(grid)}
             reasons[i] = words.format(**values)
 
     refuse(grid.tp * grid.pp * grid.dp != grid.devices, "tp {tp} x pp {pp} x dp {dp} is not the {devices} devices")

@@ -46,24 +46,23 @@ def candidates(
     dps = options.pop("dp", [])
     rows = np.array(list(product(*options.values())), float).reshape(-1, len(options))
     columns = dict(zip(options, rows.T, strict=True))
+    # cut to the plans that use every device before anything is divided by dp
+    whole = devices % (columns["tp"] * columns["pp"]) == 0
+    columns = {name: values[whole] for name, values in columns.items()}
     tp, pp, ep = columns["tp"], columns["pp"], columns["ep"]
-    columns["dp"] = np.floor(devices / (tp * pp))
-    columns["etp"] = np.where(ep > 1, 1.0, tp) if not etps else np.full_like(tp, etps[0])
+    columns["dp"] = devices / (tp * pp)
+    columns["etp"] = np.full_like(tp, etps[0]) if etps else np.where(ep > 1, 1.0, tp)
     size = len(tp)
     grid = Grid(
-        np.full(size, float(devices)),
-        np.full(size, float(seq_len)),
-        np.full(size, float(global_batch)),
-        *(columns[name] for name in NUMERIC),
-        columns["recompute"],
+        devices=np.full(size, float(devices)),
+        seq_len=np.full(size, float(seq_len)),
+        global_batch=np.full(size, float(global_batch)),
+        **{name: columns[name] for name in (*NUMERIC, "recompute")},
     )
-    keep = (grid.tp * grid.pp * grid.dp == devices) & ((grid.zero_stage < 3) | (grid.pp == 1))
-    if "zero_stage" in given:
-        keep = grid.tp * grid.pp * grid.dp == devices
-    keep &= (grid.dp > 1) | (grid.zero_stage <= 1)
+    sensible = (grid.dp > 1) | (grid.zero_stage <= 1)
+    if "zero_stage" not in given:
+        sensible &= (grid.zero_stage < 3) | (grid.pp == 1)
     if dps:
-        keep &= grid.dp == dps[0]
-    keep &= grid.global_batch % (grid.dp * grid.micro_batch) == 0
-    grid = grid.select(np.nonzero(keep)[0])
-    possible = impossible(model, grid, system.max_devices) == ""
-    return grid.select(np.nonzero(possible)[0])
+        sensible &= grid.dp == dps[0]
+    grid = grid.select(np.nonzero(sensible)[0])
+    return grid.select(np.nonzero(impossible(model, grid, system.max_devices) == "")[0])

@@ -129,7 +129,8 @@ def _one_depth(
 
 
 def _pick(choice: NDArray[np.intp], options: list[Array]) -> Array:
-    return np.take_along_axis(np.stack(options), choice[None], axis=0)[0]
+    picked: Array = np.take_along_axis(np.stack(options), choice[None], axis=0)[0]
+    return picked
 
 
 def _turn(
@@ -162,7 +163,8 @@ def _of_phase(table: dict[str, dict[str, Array]], phase: str, name: str, grid: G
     if phase != "recompute":
         return table[phase][name][index]
     modes = np.stack([table[f"recompute_{mode}"][name] for mode in RECOMPUTE])
-    return modes[grid.recompute.astype(int), index]
+    chosen: Array = modes[grid.recompute.astype(int), index]
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,8 @@ def _memory(
     modes = grid.recompute.astype(int)
 
     def saved(name: str) -> Array:
-        return np.stack([costs[name].saved[mode] for mode in RECOMPUTE])[modes, index]
+        kept_by_mode: Array = np.stack([costs[name].saved[mode] for mode in RECOMPUTE])[modes, index]
+        return kept_by_mode
 
     blocks = [name for name in stage.counts if name in model.blocks]
     kept = total(saved(name) * stage.counts[name] for name in stage.counts)

@@ -62,4 +62,5 @@ def _nearest(model: ModelSpec, system: System, grid: Grid, capacity: int, policy
         changed += mine != theirs
         factor += np.abs(np.log2((theirs + 1) / (mine + 1)))
     i = int(fitting[np.lexsort((found.step_s[fitting], factor, changed))[0]])
-    return f"nearest plan that fits: {describe(options, i)} ({format_bytes(float(need[i]))}, step {format_time(found.step_s[i])})"
+    size, step = format_bytes(float(need[i])), format_time(found.step_s[i])
+    return f"nearest plan that fits: {describe(options, i)} ({size}, step {step})"

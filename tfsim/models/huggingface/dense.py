@@ -44,13 +44,14 @@ def table(
     aliases: dict[str, str] | None = None,
     **used: Any,
 ) -> FieldTable:
-    """The table of a Llama relative: Llama's sizes and rotary fields, with what differs."""
-    return FieldTable(
-        {**SIZES, **ROPE_FIELDS, **used},
-        aliases=aliases or {},
-        harmless=words("pretraining_tp", harmless),
-        refused=refused or {},
-    )
+    """The table of a Llama relative: Llama's sizes and rotary fields, with what differs.
+
+    A size that is named harmless or refused is none of this type's.
+    """
+    others, refusals = words("pretraining_tp", harmless), refused or {}
+    fields = {**SIZES, **ROPE_FIELDS, **used}
+    kept = {name: default for name, default in fields.items() if name not in others and name not in refusals}
+    return FieldTable(kept, aliases=aliases or {}, harmless=others, refused=refusals)
 
 
 WINDOW_FIELDS: dict[str, Any] = {
@@ -176,6 +177,7 @@ STABLELM = table(
     use_qkv_bias=False,
     qk_layernorm=False,
     use_parallel_residual=False,
+    refused={"head_dim": (None,)},
     aliases={"rope_pct": "partial_rotary_factor"},
 )
 

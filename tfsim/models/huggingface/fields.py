@@ -105,13 +105,9 @@ class Fields:
         shown = "" if value is REQUIRED else f"value {quote(value)}: "
         return InputError(f"{self.where}: field {quote(name)}: {shown}{rule}")
 
-    def given(self, name: str) -> bool:
-        """Whether the file holds this field, even as null."""
-        return name in self._given
-
     def raw(self, name: str) -> Any:
         """The value in the file, else the default of the class."""
-        value = self._given.get(name, self._table.used[name]) if name in self._table.used else None
+        value = self._given.get(name, self._table.used[name])
         if value is REQUIRED:
             raise self.fault(name, "missing, and required")
         return value
@@ -206,7 +202,7 @@ class Fields:
 
     def d_head(self, head_field: str, hidden: int, heads_field: str, heads: int) -> int:
         """Width of a head: its own field where there is one, else hidden / heads, which must divide evenly."""
-        own = self.maybe_size(head_field) if head_field else None
+        own = self.maybe_size(head_field) if head_field in self._table.used else None
         if own is not None:
             return own
         if hidden % heads:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfsim.models.huggingface.common import Decoder, rope, stack
 from tfsim.models.huggingface.dense import decoder, ffn, table
-from tfsim.models.huggingface.fields import REQUIRED, Fields
+from tfsim.models.huggingface.fields import Fields
 from tfsim.models.huggingface.sparse import choose, experts
 from tfsim.models.spec import MLA, DenseFFN, MoE, SharedExpert
 
@@ -17,7 +17,6 @@ _MLA: dict[str, Any] = {
     "qk_rope_head_dim": 64,
     "v_head_dim": 128,
     "attention_bias": False,
-    "norm_topk_prob": False,
     "num_nextn_predict_layers": 0,
     "rope_interleave": True,
 }
@@ -33,16 +32,17 @@ DEEPSEEK_V2 = table(
     first_k_dense_replace=0,
     n_routed_experts=64,
     n_shared_experts=2,
-    num_experts_per_tok=REQUIRED,
+    num_experts_per_tok=None,
     moe_intermediate_size=1407,
     n_group=None,
     topk_method="greedy",
-    harmless="routed_scaling_factor topk_group qk_head_dim",
+    harmless="routed_scaling_factor topk_group qk_head_dim head_dim norm_topk_prob",
     refused={**_DEEPSEEK_REFUSED, "scoring_func": ("softmax",)},
     aliases=_DEEPSEEK_ALIASES,
 )
 DEEPSEEK_V3 = table(
-    **{**_MLA, "norm_topk_prob": True},
+    **_MLA,
+    norm_topk_prob=True,
     vocab_size=129280,
     hidden_size=7168,
     intermediate_size=18432,
@@ -56,7 +56,7 @@ DEEPSEEK_V3 = table(
     num_experts_per_tok=8,
     moe_intermediate_size=2048,
     n_group=8,
-    harmless="routed_scaling_factor topk_group qk_head_dim",
+    harmless="routed_scaling_factor topk_group qk_head_dim head_dim",
     refused={**_DEEPSEEK_REFUSED, "scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)},
     aliases=_DEEPSEEK_ALIASES,
 )
@@ -93,10 +93,13 @@ def _deepseek(f: Fields, **router: Any) -> Decoder:
             "moe_intermediate_size",
             shared=SharedExpert(d_ff=width * n_shared) if n_shared else None,
             router_fp32=True,
+            all_when_null=True,
             **router,
         )
         feeds = choose(sparse, moe, dense)
-    extra = {"n_mtp_modules": f.count("num_nextn_predict_layers")}
+    extra: dict[str, Any] = {"n_mtp_modules": f.count("num_nextn_predict_layers")}
+    if any(sparse) and f.raw("num_experts_per_tok") is None:
+        extra["note"] = "num_experts_per_tok is null: every expert counts as chosen"
     return decoder(f, stack([mixer] * n, feeds), extra=extra)
 
 

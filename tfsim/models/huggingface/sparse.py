@@ -195,13 +195,20 @@ GROK = FieldTable(
 )
 
 
-def experts(f: Fields, count: str, width: str, **options: Any) -> MoE:
-    """The mixture of experts from its three sizes; ``options`` are further fields of MoE."""
-    n, top_k = f.size(count, 100_000), f.size("num_experts_per_tok", 100_000)
+MAX_EXPERTS = 100_000
+
+
+def experts(f: Fields, count: str, width: str, *, all_when_null: bool = False, **options: Any) -> MoE:
+    """The mixture of experts from its three sizes; ``options`` are further fields of MoE.
+
+    ``all_when_null``: without num_experts_per_tok every expert is chosen (DeepSeek's class leaves it open).
+    """
+    n = f.size(count, MAX_EXPERTS)
+    read = f.maybe_size if all_when_null else f.size
+    top_k = read("num_experts_per_tok", MAX_EXPERTS) or n
     if top_k > n:
         raise f.fault("num_experts_per_tok", f"is more than the {n} experts", top_k)
-    options.setdefault("activation", None)
-    if options["activation"] is None:
+    if "activation" not in options:
         options["activation"] = f.choice("hidden_act", ACTIVATIONS)
     return MoE(n_experts=n, top_k=top_k, d_ff=f.size(width), **options)
 
@@ -264,7 +271,7 @@ def dbrx(f: Fields) -> Decoder:
     function = f.mapping("ffn_config.ffn_act_fn").get("name", "silu")
     if not isinstance(function, str) or function not in ACTIVATIONS:
         raise f.fault("ffn_config.ffn_act_fn", f"must name one of {', '.join(ACTIVATIONS)}", function)
-    n_experts, top_k = f.size("ffn_config.moe_num_experts", 100_000), f.size("ffn_config.moe_top_k", 100_000)
+    n_experts, top_k = f.size("ffn_config.moe_num_experts", MAX_EXPERTS), f.size("ffn_config.moe_top_k", MAX_EXPERTS)
     if top_k > n_experts:
         raise f.fault("ffn_config.moe_top_k", f"is more than the {n_experts} experts", top_k)
     moe = MoE(
