@@ -74,7 +74,7 @@ def dump_model(spec: ModelSpec) -> str:
 
 @cache
 def _zoo_files() -> Mapping[str, Path]:
-    return {path.stem: path for path in sorted(ZOO.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(ZOO.glob("*.yaml"), key=lambda path: path.stem)}
 
 
 def _is_path(text: str) -> bool:
