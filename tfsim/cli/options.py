@@ -1,0 +1,57 @@
+"""Options that several commands share, and how their texts become what the rooms below take."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfsim.errors import InputError, quote
+
+if TYPE_CHECKING:
+    from tfsim.scenario import Overrides
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+Price = Annotated[str | None, typer.Option(help="Price of a device-hour, such as '$2.49/h'.", metavar="$/H")]
+Power = Annotated[str | None, typer.Option(help="Power per device before PUE, such as 700W.", metavar="W")]
+Pue = Annotated[str | None, typer.Option(help="Power of the site / power of its computers.", metavar="RATIO")]
+Carbon = Annotated[str | None, typer.Option(help="Carbon intensity, such as '350 g/kWh'.", metavar="G/KWH")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Replace a figure of the hardware profile; may be repeated.", metavar="FIELD=VALUE"),
+]
+IgnoreField = Annotated[
+    list[str] | None,
+    typer.Option(help="A field of a Hugging Face config.json to leave out; may be repeated.", metavar="FIELD"),
+]
+
+
+def quantity(text: str | None, dimension: str, option: str) -> int | float | None:
+    """What was typed for `option` ("15T", "8,192"), in base units. Raises: InputError."""
+    from tfsim.units import parse_quantity
+
+    return None if text is None else parse_quantity(text, dimension, option)
+
+
+def assignments(texts: Sequence[str] | None) -> dict[str, str]:
+    """The fields and values of --set FIELD=VALUE. Raises: InputError."""
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise InputError(f"--set: {quote(text)} is not FIELD=VALUE (tfsim hardware show NAME lists the fields)")
+        if name.strip() in found:
+            raise InputError(f"--set: {name.strip()} is given twice")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def overrides(
+    price: str | None, power: str | None, pue: str | None, carbon: str | None, fields: Sequence[str] | None
+) -> "Overrides":
+    """What the user gives instead of the profile's figures. Raises: InputError."""
+    from tfsim.files import validate
+    from tfsim.scenario import Overrides
+
+    rates = {"price": price, "power": power, "pue": pue, "carbon": carbon}
+    given: dict[str, Any] = {name: value for name, value in rates.items() if value is not None}
+    return validate(Overrides, given | {"set": assignments(fields)}, "options")

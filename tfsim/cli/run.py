@@ -1,0 +1,51 @@
+"""tfsim run: answer a scenario on one screen, and write its reports."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfsim.cli.options import Carbon, Json, Power, Price, Pue, Set, overrides
+from tfsim.cli.shell import new_app
+
+if TYPE_CHECKING:
+    pass
+
+app = new_app()
+
+Out = Annotated[Path | None, typer.Option(help="Folder for the reports; default tfsim-reports.", file_okay=True)]
+
+
+@app.command()
+def run(
+    scenario: Annotated[str, typer.Argument(help="A scenario's YAML file, or the name of one that comes with tfsim.")],
+    out: Out = None,
+    price: Price = None,
+    power: Power = None,
+    pue: Pue = None,
+    carbon: Carbon = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Answer the questions of a scenario file, and write a Markdown and an HTML report.
+
+    With --json reports are written only if --out is given.
+    """
+    from tfsim.scenario import load_scenario, run_scenario
+
+    given = overrides(price, power, pue, carbon, set_)
+    result = run_scenario(load_scenario(scenario), given)
+    if json:
+        from tfsim.cli.output import print_json
+
+        print_json(result.to_dict())
+        return
+    from tfsim.cli.screen import print_sections
+    from tfsim.reports.summary import confidence, sections
+
+    print_sections(
+        sections(result),
+        title=result.scenario.title,
+        about=result.scenario.about,
+        closing=f"Confidence: {confidence(result)}",
+    )

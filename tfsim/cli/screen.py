@@ -1,0 +1,106 @@
+"""Sections of a summary on the terminal: panels with stacked bars, told apart by colour and by their fill."""
+
+import sys
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from tfsim.reports.summary import Bar, Fact, Section
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+WIDTH = 100
+_LABEL = 11
+_MARGIN = 18  # what borders and labels take
+# Okabe and Ito's palette, safe for colour-blind readers; grey closes it.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999", "#AA4499")
+_FILLS = "█▓▒░▚╱╳=#"
+_FREE = "·"
+_TONES = {"plain": "", "good": "bold green", "bad": "bold red", "note": "dim"}
+_MARKS = {"good": "✔ ", "bad": "✘ "}
+
+
+def screen() -> "Console":
+    """A console of the width the panels are made for; narrower on a narrow terminal."""
+    from rich.console import Console
+
+    found = Console(highlight=False, emoji=False)
+    found.width = min(WIDTH, found.width) if sys.stdout.isatty() else WIDTH
+    return found
+
+
+def print_sections(sections: Iterable[Section], *, title: str = "", about: str = "", closing: str = "") -> None:
+    """Print a panel per section, a heading above and a quiet line below."""
+    from rich.text import Text
+
+    out = screen()
+    if title:
+        out.print(Text(title, style="bold"))
+    if about:
+        out.print(Text(about, style="dim"))
+    for section in sections:
+        out.print(_panel(section, max(10, out.width - _MARGIN)))
+    if closing:
+        out.print(Text(closing, style="dim"))
+
+
+def _panel(section: Section, bar_width: int) -> "Panel":
+    from rich.box import ROUNDED
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="dim", min_width=_LABEL)
+    grid.add_column(ratio=1)
+    for item in section.items:
+        if isinstance(item, Fact):
+            grid.add_row(Text(item.label), _fact(item))
+        else:
+            grid.add_row(Text(item.label), _bar(item, bar_width))
+            grid.add_row("", _legend(item, bar_width))
+    heading = Text(f" {section.title} ", style="bold")
+    return Panel(grid, title=heading, title_align="left", box=ROUNDED, border_style="dim", padding=(0, 1))
+
+
+def _fact(fact: Fact) -> "Text":
+    from rich.text import Text
+
+    text = Text(_MARKS.get(fact.tone, ""), style=_TONES[fact.tone])
+    for index, piece in enumerate(fact.pieces):
+        text.append(" · " if index else "", style="dim").append(piece)
+    if fact.aside:
+        text.append(f"  {fact.aside}", style="dim")
+    return text
+
+
+def _bar(bar: Bar, width: int) -> "Text":
+    from rich.text import Text
+
+    text = Text()
+    start = 0
+    for part, share in zip(bar.parts, accumulate(p.share for p in bar.parts), strict=True):
+        end = min(width, round(width * share))
+        text.append(_FILLS[part.look % len(_FILLS)] * (end - start), style=_COLOURS[part.look % len(_COLOURS)])
+        start = end
+    return text.append(_FREE * (width - start), style="dim")
+
+
+def _legend(bar: Bar, width: int) -> "Text":
+    """What each fill stands for, the largest first; no entry is broken over two lines."""
+    from rich.text import Text
+
+    text, used = Text(), 0
+    for part in sorted(bar.parts, key=lambda p: -p.share):
+        entry = f" {part.name} {part.words}"
+        size = len(entry) + 1
+        if text:
+            starts_line = used + 2 + size > width
+            text.append("\n" if starts_line else "  ")
+            used = 0 if starts_line else used + 2
+        text.append(_FILLS[part.look % len(_FILLS)], style=_COLOURS[part.look % len(_COLOURS)]).append(entry)
+        used += size
+    return text

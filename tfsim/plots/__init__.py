@@ -1,0 +1,1 @@
+"""One function per chart: numbers in, a matplotlib Figure out."""

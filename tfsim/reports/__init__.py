@@ -1,0 +1,1 @@
+"""Results as reports: words, Markdown, HTML."""

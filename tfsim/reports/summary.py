@@ -1,0 +1,326 @@
+"""The answer to a scenario in words and shares: what the screen, the Markdown and the HTML report all show.
+
+A section has facts (a label and a few short texts) and bars (shares of a whole). How they look is up to the reader's
+medium; what they say is decided here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfsim.economics import MILLION, Rates
+from tfsim.units import (
+    format_bytes,
+    format_carbon,
+    format_count,
+    format_flop_rate,
+    format_flops,
+    format_money,
+    format_percent,
+    format_power,
+    format_price,
+    format_time,
+    format_tokens,
+)
+
+if TYPE_CHECKING:
+    from tfsim.models.facts import ModelFacts
+    from tfsim.scenario import ScenarioResult, ServingAnswer, TrainingAnswer
+    from tfsim.serving import Phase, ServingEstimate
+    from tfsim.training import TrainingEstimate
+
+LIMITS = ("compute", "memory", "network", "launch", "bubble", "wait")
+MEANS = {
+    "compute": "arithmetic of the matrix units",
+    "memory": "memory bandwidth",
+    "network": "exposed communication",
+    "launch": "kernel launches",
+    "bubble": "idle pipeline stages",
+    "wait": "waiting for the slowest pipeline stage",
+}
+KWH_PER_MWH = 1000
+G_PER_KG = 1000
+_SLIVER = 0.0005  # a part of a bar below this share is not drawn
+Tone = Literal["plain", "good", "bad", "note"]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One labelled line. ``aside``: said more quietly."""
+
+    label: str
+    pieces: tuple[str, ...]
+    aside: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a bar: its share of the whole bar, and what it amounts to. ``look``: index of its colour and fill."""
+
+    name: str
+    share: float
+    words: str
+    look: int
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Shares of one whole; what they leave free stays empty."""
+
+    label: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled list of facts and bars."""
+
+    title: str
+    items: tuple[Fact | Bar, ...]
+
+
+def sections(result: ScenarioResult) -> list[Section]:
+    """Model, training and serving of a scenario, as far as it asks."""
+    found = [model_section(result.facts)]
+    if result.train is not None:
+        found.append(training_section(result.train))
+    if result.serve is not None:
+        above = None if result.train is None else result.train.estimate.rates
+        found.append(serving_section(result.serve, above))
+    return found
+
+
+def model_section(facts: ModelFacts) -> Section:
+    """Sizes, bytes and FLOPs of a model."""
+    p = facts.parameters
+    one = len(facts.blocks) == 1
+    weights = [f"{two_units(facts.weight_bytes)} as published ({', '.join(facts.formats)})"]
+    if facts.formats != (facts.dtype,):
+        weights.append(f"{format_bytes(float(facts.weight_bytes_as))} in {facts.dtype}")
+    cached = f"{format_bytes(float(facts.kv_bytes_per_sequence))} per {facts.seq_len:,} tokens in {facts.kv_format}"
+    active = [f"{format_count(p.active)} active per token"] if p.active != p.total else []
+    return Section(
+        f"Model: {facts.name}",
+        (
+            Fact(
+                "parameters",
+                (
+                    format_count(p.total, 4),
+                    *active,
+                    f"{format_count(p.active_less_input_embedding, 4)} active less the input embedding",
+                ),
+            ),
+            Fact("layers", (f"{facts.n_layers} x {facts.blocks[next(iter(facts.blocks))]}" if one else facts.layers,)),
+            *([] if one else [Fact(f"  {name}", (words,)) for name, words in facts.blocks.items()]),
+            Fact(
+                "sizes",
+                (
+                    f"d_model {facts.d_model:,}",
+                    f"vocabulary {facts.vocab_size:,}{', tied' if facts.tied_embeddings else ''}",
+                    *([f"at most {facts.max_seq_len:,} tokens"] if facts.max_seq_len else []),
+                ),
+            ),
+            Fact("weights", tuple(weights)),
+            Fact("KV cache", (f"{two_units(facts.kv_bytes_per_token)} per token", cached)),
+            Fact(
+                "FLOPs/token",
+                tuple(f"{format_flops(float(v))} {name}" for name, v in facts.training_flops_per_token.items()),
+                f"forward and backward at {facts.seq_len:,} tokens, by convention",
+            ),
+        ),
+    )
+
+
+def training_section(answer: TrainingAnswer) -> Section:
+    """Plan, time, memory and cost of training."""
+    e = answer.estimate
+    batch = f"{e.global_batch:,} per step = {format_tokens(e.global_batch * e.seq_len)}"
+    tokens = [] if e.tokens is None else [format_tokens(e.tokens)]
+    return Section(
+        f"Training: {e.devices:,} x {answer.system.device.name} ({e.system})",
+        (
+            Fact("job", (*tokens, f"sequences of {e.seq_len:,}", batch, f"{e.precision}, {e.software} kernels")),
+            Fact("plan", training_plan(e.plan), _how_found(answer)),
+            Fact(
+                "speed",
+                (
+                    f"{format_time(e.step_time_s)} per step",
+                    f"{format_count(e.tokens_per_s)} tokens/s",
+                    f"{e.tokens_per_s_per_device:,.0f} tokens/s per device",
+                ),
+            ),
+            Fact(
+                "MFU",
+                (*(f"{format_percent(v)} {name}" for name, v in e.mfu.items()), f"HFU {format_percent(e.hfu)}"),
+                f"of {format_flop_rate(e.peak_flops)}",
+            ),
+            Bar("step time", _shares(e.time, e.step_time_s)),
+            Bar("bound by", _shares(e.bounds, e.step_time_s, LIMITS)),
+            Bar("memory", _memory_shares(e.memory, e.capacity_bytes)),
+            _verdict(e.verdict, bool(e.fits)),
+            *_run(e),
+            Fact("at", rate_words(e.rates), tone="note"),
+        ),
+    )
+
+
+def serving_section(answer: ServingAnswer, above: Rates | None = None) -> Section:
+    """Latency, throughput, memory and cost of serving; rates equal to those ``above`` are not said again."""
+    e = answer.estimate
+    held = e.memory
+    memory = {
+        "weights": held.weights,
+        "KV cache": held.kv_cache,
+        "workspace": held.workspace,
+        "reserve": held.runtime_reserve,
+    }
+    load = (f"{e.input_len:,} tokens in, {e.output_len:,} out", f"{e.weights_dtype} weights", f"{e.kv_dtype} KV cache")
+    plan = [f"tp {e.tp}", f"pp {e.pp}", *([f"ep {e.ep}"] if e.ep > 1 else [])]
+    spread = f"{e.replicas:,} replica{'s' if e.replicas > 1 else ''} of {e.tp * e.pp:,} devices"
+    return Section(
+        f"Serving: {e.devices:,} x {answer.system.device.name} ({e.system})",
+        (
+            Fact("load", (*load, f"software {e.software}")),
+            Fact("plan", (", ".join(plan), spread)),
+            *(_speeds(e) if e.fits else []),
+            Bar("memory", _memory_shares(memory, float(held.usable))),
+            _verdict(e.verdict, bool(e.fits)),
+            *(_prices(e) if e.fits else []),
+            *(Fact("note", (note,), tone="note") for note in e.notes),
+            *([] if e.rates == above else [Fact("at", rate_words(e.rates), tone="note")]),
+        ),
+    )
+
+
+def training_plan(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """A training plan in the words a user types."""
+    experts = [f"{name} {plan[name]}" for name in ("ep", "etp")] if plan["ep"] > 1 else []
+    degrees = ", ".join([*(f"{name} {plan[name]:,}" for name in ("tp", "pp", "dp")), *experts])
+    rest = (f"ZeRO {plan['zero_stage']}", f"micro-batch {plan['micro_batch']}", f"recompute {plan['recompute']}")
+    return (degrees, *rest)
+
+
+def two_units(size: Any) -> str:
+    """Bytes in decimal and binary units, which people confuse."""
+    return f"{format_bytes(float(size))} ({format_bytes(float(size), binary=True)})"
+
+
+def rate_words(rates: Rates) -> tuple[str, ...]:
+    """Price, power, PUE and carbon intensity, each with where it comes from."""
+    price, power, carbon = rates.price_usd_per_device_hour, rates.power_w_per_device, rates.carbon_kg_per_kwh
+    words = (
+        ("price", price, rates.price_source, lambda x: f"{format_price(x)} per device"),
+        ("power", power, rates.power_source, lambda x: f"{format_power(x)} per device"),
+        ("PUE", rates.pue, rates.pue_source, lambda x: f"PUE {x:g}"),
+        ("carbon", carbon, rates.carbon_source, lambda x: f"{1000 * x:.3g} g CO2e/kWh"),
+    )
+    return tuple(
+        f"no {name}: {source}" if value is None else f"{write(float(value))} ({source})"
+        for name, value, source, write in words
+    )
+
+
+def _how_found(answer: TrainingAnswer) -> str:
+    if answer.plans is None:
+        return "as given"
+    n = len(answer.plans)
+    return f"fastest of {n:,}" if answer.estimate.fits else f"leanest of {n:,}"
+
+
+def _run(e: TrainingEstimate) -> list[Fact]:
+    """What the whole run takes, when its tokens are known."""
+    if e.tokens is None:
+        return []
+    took = (f"{e.days:,.1f} days", f"{e.steps:,.0f} steps", f"{format_count(e.device_hours)} device-hours")
+    usd, kwh, carbon = e.cost_usd, e.energy_kwh, e.carbon_kg
+    costs = (
+        "price unknown" if usd is None else f"${format_count(usd)}" if usd >= MILLION else format_money(usd),
+        "energy unknown" if kwh is None else f"{kwh / KWH_PER_MWH:,.4g} MWh",
+        "carbon unknown" if carbon is None else format_carbon(carbon),
+    )
+    return [Fact("whole run", took), Fact("costs", costs)]
+
+
+def _speeds(e: ServingEstimate) -> list[Fact | Bar]:
+    """Latency, throughput, concurrency, and what bounds the two phases."""
+    ttft, tpot, itl = (format_time(float(ms) / 1e3) for ms in (e.ttft_ms, e.tpot_ms, e.itl_ms))
+    return [
+        Fact("TTFT", (f"{ttft}",), "time to first token: one prefill on an idle engine, no queueing"),
+        Fact(
+            "TPOT", (f"{tpot}", f"{itl} under load"), f"time per output token of {e.batch:,} sequences; with prefills"
+        ),
+        Fact(
+            "throughput",
+            (
+                f"{e.output_tokens_per_s:,.0f} output tokens/s",
+                f"{e.total_tokens_per_s:,.0f} with prompts",
+                f"{e.requests_per_s:,.3g} requests/s",
+                f"{e.tokens_per_s_per_user:,.3g} per user",
+            ),
+        ),
+        Fact(
+            "concurrency",
+            (f"{e.batch:,} sequences per replica", f"memory allows {e.max_concurrency:,}"),
+            f"each of {e.input_len + e.output_len:,} tokens",
+        ),
+        Bar("prefill", _phase_shares(e.prefill)),
+        Bar("decode", _phase_shares(e.decode)),
+    ]
+
+
+def _prices(e: ServingEstimate) -> list[Fact]:
+    """Money, energy and carbon per token, of all devices."""
+    usd, each, hour = e.usd_per_million_output_tokens, e.usd_per_million_tokens, e.usd_per_hour
+    joules, grams = e.joules_per_output_token, e.carbon_g_per_million_output_tokens
+    if usd is None or each is None or hour is None:
+        money: tuple[str, ...] = ("price unknown",)
+    else:
+        prompts = f"{format_money(float(each))} counting prompts"
+        money = (f"{format_money(float(usd))} per million output tokens", prompts, format_price(float(hour)))
+    energy = "energy unknown" if joules is None else f"{joules:,.3g} J per output token"
+    carbon = (
+        "carbon unknown" if grams is None else f"{format_carbon(float(grams) / G_PER_KG)} per million output tokens"
+    )
+    return [Fact("costs", money), Fact("energy", (energy, carbon))]
+
+
+def _verdict(words: str, fits: bool) -> Fact:
+    return Fact("verdict", (words,), tone="good" if fits else "bad")
+
+
+def _shares(sizes: Mapping[str, Any], whole: float, order: Iterable[str] = ()) -> tuple[Part, ...]:
+    """Parts above zero; those of ``order`` look the same in every bar."""
+    return _parts(sizes, whole, lambda size: format_percent(size / whole), order)
+
+
+def _phase_shares(phase: Phase) -> tuple[Part, ...]:
+    return _shares({name: getattr(phase, name) for name in phase.LIMITS}, float(phase.seconds), LIMITS)
+
+
+def _memory_shares(sizes: Mapping[str, Any], capacity: float) -> tuple[Part, ...]:
+    """Parts of what is usable; of what is needed when that is more."""
+    needed = sum(float(size) for size in sizes.values())
+    return _parts(sizes, max(capacity, needed), lambda size: format_bytes(size, digits=3), ())
+
+
+def _parts(
+    sizes: Mapping[str, Any], whole: float, words: Callable[[float], str], order: Iterable[str]
+) -> tuple[Part, ...]:
+    names = list(dict.fromkeys([*order, *sizes]))
+    return tuple(
+        Part(name.replace("_", " "), float(sizes[name]) / whole, words(float(sizes[name])), names.index(name))
+        for name in names
+        if float(sizes.get(name, 0)) > _SLIVER * whole
+    )
+
+
+def confidence(result: ScenarioResult | None = None) -> str:
+    """How far to trust the numbers, as the estimates say it."""
+    if result is not None and result.train is not None:
+        return result.train.estimate.confidence
+    from tfsim.training.estimate import CONFIDENCE
+
+    return CONFIDENCE
