@@ -1,0 +1,114 @@
+"""Seconds from counts: bounds that hold for every operator and collective."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfsim.hardware import load_system
+from tfsim.models import load_model
+from tfsim.models.decoder import segments
+from tfsim.models.shape import Shape
+from tfsim.operators.backward import backward
+from tfsim.operators.core import Operator, Style
+from tfsim.software import SOFTWARE, software
+from tfsim.timing import Groups, operator_time
+from tfsim.timing.collectives import Group, collective_seconds
+
+H100 = load_system("dgx-h100")
+
+
+def operators(name: str = "llama-3.1-8b", **shape: Any) -> list[Operator]:
+    arguments: dict[str, Any] = {"batch": 1, "seq_len": 2048, "causal": "halved", "style": Style("bf16", "fused")}
+    parts = segments(load_model(name), Shape(**{**arguments, **shape}), loss=True)
+    return [op for part in parts for op in (*part.operators, *backward(part.operators, Style("bf16", "fused")))]
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v3", "gpt2", "gpt-oss-20b"])
+@pytest.mark.parametrize("style", list(SOFTWARE))
+def test_no_operator_beats_the_roofline(name: str, style: str) -> None:
+    device = H100.device
+    bandwidth = device.require("bandwidth")
+    for op in operators(name):
+        time = operator_time(op, H100, software(style), Groups())
+        least = max(op.bytes_moved / bandwidth, op.flops / device.matmul_peak(op.rate).flop_per_s)
+        assert time.seconds >= least
+
+
+def test_an_operator_takes_its_longer_bound() -> None:
+    for op in operators():
+        time = operator_time(op, H100, software("graph"), Groups())
+        assert time.seconds == pytest.approx(max(time.compute, time.memory) + time.network + time.launch)
+
+
+def test_large_matmuls_run_at_the_measured_fraction() -> None:
+    up = next(op for op in operators(seq_len=8192) if op.name == "gate_proj")
+    time = operator_time(up, H100, software("graph"), Groups())
+    reached = up.flops / time.compute / H100.device.matmul_peak("bf16").flop_per_s
+    assert reached == pytest.approx(H100.device.matmul_efficiency("bf16"))
+
+
+def test_eager_dispatch_bounds_small_kernels_only() -> None:
+    small = next(op for op in operators(seq_len=16) if op.name == "q_proj")
+    large = next(op for op in operators(seq_len=8192) if op.name == "q_proj")
+    assert operator_time(small, H100, software("eager"), Groups()).seconds > software("eager").dispatch_s
+    eager, graph = (operator_time(large, H100, software(s), Groups()).seconds for s in ("eager", "graph"))
+    assert eager == pytest.approx(graph, rel=0.01)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]),
+    size=st.sampled_from([1, 2, 4, 8, 16, 64, 512]),
+    stride=st.sampled_from([1, 2, 8, 64]),
+    bytes=st.integers(0, 10**11),
+    system=st.sampled_from(["dgx-h100", "gb200-nvl72", "mi300x-8x", "tpu-v5p-pod"]),
+)
+def test_collectives_grow_with_bytes_and_never_beat_their_links(
+    kind: str, size: int, stride: int, bytes: int, system: str
+) -> None:
+    machine = load_system(system)
+    if machine.max_devices is not None and size * stride > machine.max_devices:
+        return
+    try:
+        machine.levels_for(size * stride)
+    except ValueError:
+        return
+    group = Group(size, stride)
+    seconds = collective_seconds(kind, bytes, group, machine)
+    assert seconds >= 0
+    assert (seconds == 0) == (size == 1 or bytes == 0)
+    assert collective_seconds(kind, 2 * bytes, group, machine) >= seconds
+    fastest = max(level.bandwidth for level in machine.levels)
+    # in-switch reduction halves what a device sends; nothing sends less than its missing share
+    least = bytes * (size - 1) / size / fastest
+    assert seconds >= least * (0.99 if kind != "all_reduce" else 0.9)
+
+
+def test_arrays_of_groups_equal_each_alone() -> None:
+    sizes, strides, messages = np.array([1.0, 8, 16, 512]), np.array([1.0, 1, 8, 8]), np.array([1e6, 1e9, 1e7, 1e8])
+    for kind in ("all_reduce", "all_gather", "all_to_all", "p2p"):
+        table = collective_seconds(kind, messages, Group(sizes, strides), H100)
+        for i in range(4):
+            alone = collective_seconds(kind, float(messages[i]), Group(int(sizes[i]), int(strides[i])), H100)
+            assert np.asarray(table)[i] == pytest.approx(alone, rel=1e-12)
+
+
+def test_hierarchical_all_reduce_pays_the_slow_level_for_a_share_only() -> None:
+    """16 devices on two nodes: the network carries an eighth of the buffer per device."""
+    inside = collective_seconds("all_reduce", 8e9, Group(8, 1), H100)
+    across = collective_seconds("all_reduce", 8e9, Group(16, 1), H100)
+    network = H100.levels[1]
+    share = 2 * (8e9 / 8) / 2 / (network.bandwidth * network.efficiency)
+    assert across - inside == pytest.approx(share, rel=0.01)
+
+
+def test_measured_all_reduce_of_eight_h100() -> None:
+    """480 GB/s bus bandwidth at 16 GiB on eight H100 (NCCL with NVLS, NVIDIA log; research/hardware.md)."""
+    size = 16 * 2**30
+    seconds = collective_seconds("all_reduce", size, Group(8, 1), H100)
+    assert 2 * 7 / 8 * size / seconds / 1e9 == pytest.approx(480, rel=0.08)
