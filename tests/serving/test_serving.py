@@ -15,6 +15,7 @@ from tfsim.errors import InputError
 from tfsim.hardware import load_system
 from tfsim.models.counts import cache_bytes, count
 from tfsim.models.load import load_model
+from tfsim.operators.formats import FORMAT_NAMES
 from tfsim.serving import Phase, ServingEstimate, search_serving_plans, serve
 
 H100 = load_system("dgx-h100")
@@ -366,3 +367,10 @@ def test_what_a_reader_sees() -> None:
     assert "--price" in unpriced.cost_note
     longer = serve(LLAMA_8B, H100, input_len=200_000, batch=1)
     assert any("max_seq_len" in note for note in longer.notes)
+
+
+def test_every_weight_format_can_be_served() -> None:
+    for fmt in FORMAT_NAMES:
+        found = serve(LLAMA_8B, H100, weights_dtype=fmt, batch=1, plan={})
+        assert found.fits
+        assert found.tpot_ms > 0

@@ -18,6 +18,7 @@ ALIASES = {
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
     "fp8_block": "fp8",
+    "fp8_channel": "fp8",
     "mxfp8": "fp8",
     "mxfp6": "fp6",
     "mxfp4": "fp4",
