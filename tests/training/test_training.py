@@ -16,7 +16,7 @@ from tfsim.hardware import load_system
 from tfsim.models import load_model
 from tfsim.models.conventions import training_flops
 from tfsim.training import search_plans, train
-from tfsim.training.stages import stages
+from tfsim.models.stages import stages
 
 LLAMA = "llama-3.1-8b"
 H100 = "dgx-h100"

@@ -73,8 +73,8 @@ def _point_to_point(bytes: Number, group: Group, system: System) -> Number:
     seconds: Number = 0
     done: Number = 0
     for level in system.levels:
-        # neighbours a stride apart meet at the first level that holds both
-        here = group.stride < level.size if level.size is not None else group.stride > 0
+        # the step waits for the slowest hop: the first level that holds the whole group
+        here = group.size * group.stride <= level.size if level.size is not None else group.stride > 0
         first = where(here, 1, 0) * (1 - done)
         seconds = seconds + first * (
             level.call_latency_s + level.latency_s + bytes / (level.link_bandwidth * level.efficiency)

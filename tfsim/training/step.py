@@ -20,7 +20,7 @@ from tfsim.software import Precision, Software
 from tfsim.timing.collectives import Group, collective_seconds
 from tfsim.training.layers import LIMITS, LayerCost, layer_costs
 from tfsim.training.plan import RECOMPUTE, Grid
-from tfsim.training.stages import Stage, stages
+from tfsim.models.stages import Stage, stages
 from tfsim.units import Array
 
 TIME_PARTS = (
