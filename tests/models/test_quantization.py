@@ -187,8 +187,8 @@ VALUES = st.sampled_from(
         st.sampled_from(
             sorted(
                 words(
-                    "quant_method bits group_size weight_block_size modules_to_not_convert config_groups ignore quant_algo "
-                    "quantized_layers kv_cache_scheme kv_cache_quant_algo exclude_modules fmt zero_point"
+                    "quant_method bits group_size weight_block_size modules_to_not_convert config_groups ignore "
+                    "quant_algo quantized_layers kv_cache_scheme kv_cache_quant_algo exclude_modules fmt zero_point"
                 )
             )
         ),
