@@ -17,7 +17,7 @@ _MLA: dict[str, Any] = {
     "qk_rope_head_dim": 64,
     "v_head_dim": 128,
     "attention_bias": False,
-    "num_nextn_predict_layers": 0,
+    "num_nextn_predict_layers": 0,  # a file that names none stores none; the class of V3 assumes one
     "rope_interleave": True,
 }
 _DEEPSEEK_ALIASES = {
