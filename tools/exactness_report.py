@@ -35,7 +35,9 @@ def exact_tables() -> list[str]:
             equal = sum(c.got == c.expected for c in found)
             lines.append(f"| {family} | {len({c.name for c in found})} | {len(found)} | {equal} |")
         every = [c for found in by_family.values() for c in found]
-        lines += [f"| all | {len({c.name for c in every})} | {len(every)} | {sum(c.got == c.expected for c in every)} |"]
+        lines += [
+            f"| all | {len({c.name for c in every})} | {len(every)} | {sum(c.got == c.expected for c in every)} |"
+        ]
         lines.append("")
     return lines
 
