@@ -1,7 +1,7 @@
 """How far the first, uncalibrated training times are from published runs: reports/first_check.md.
 
-Run: python tools/first_check.py PATH/TO/training.csv.gz   (columns as in the published-runs table). Both software styles
-are shown, because the table does not say which one a row ran.
+Run: python tools/first_check.py PATH/TO/training.csv.gz   (columns as in the published-runs table). Both software
+styles are shown, because the table does not say which one a row ran.
 Nothing is tuned: a row's own layout and the default software style, or the row is skipped and its reason counted.
 """
 
@@ -34,18 +34,10 @@ SYSTEMS = {
 }
 
 STYLES = ("fused", "eager")
-NUMBERS = [
-    "layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "ffn_hidden",
-    "vocab",
-    "num_experts",
-    "top_k",
-    "seq_len",
-] + ["global_batch", "num_devices", "tp", "pp", "cp", "ep", "micro_batch", "zero_stage", "step_time_s"]
+NUMBERS = (
+    "layers hidden heads kv_heads head_dim ffn_hidden vocab num_experts top_k seq_len global_batch num_devices"
+    " tp pp cp ep micro_batch zero_stage step_time_s"
+).split()
 
 
 class Skip(Exception):
@@ -122,9 +114,9 @@ def main() -> None:
     lines = [
         "# First check of training times",
         "",
-        "Step time predicted / measured on published runs, nothing tuned; written by `tools/first_check.py`. Times come from",
-        "the roofline with large-kernel fractions, so they are optimistic until operators are calibrated. Each cell: median",
-        "ratio (median absolute error), for the two software styles.",
+        "Step time predicted / measured on published runs, nothing tuned; written by `tools/first_check.py`. Times come",
+        "from the roofline with large-kernel fractions, so they are optimistic until operators are calibrated. Each cell:",
+        "median ratio (median absolute error), for the two software styles.",
         "",
         f"{len(table)} rows, {len(groups[-1][1])} predicted, {sum(skipped.values())} skipped.",
         "",
