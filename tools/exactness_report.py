@@ -83,9 +83,9 @@ def main() -> None:
         "",
         *saved_table(oracle.activation_rows()),
         "Rows: fp32 and bf16, dropout 0, with and without per-layer checkpointing. The slope is compared at the",
-        "larger depth. Checkpointed GPT-2 eager rows keep the causal mask once, which tfsim does not count (up to 6 %).",
-        "s-grok1 is the oracle's own code: it caps no scores, keeps one more copy of the routed tokens, and repeats keys",
-        "and values for the fused kernel.",
+        "larger depth. Checkpointed GPT-2 eager rows keep the causal mask once, which tfsim does not count (to 6 %).",
+        "s-grok1 is the oracle's own code: it caps no scores, keeps one more copy of the routed tokens, and repeats",
+        "keys and values for the fused kernel.",
     ]
     write_text(ROOT / "reports" / "exactness.md", "\n".join(text) + "\n")
     print(ROOT / "reports" / "exactness.md")

@@ -34,10 +34,8 @@ SYSTEMS = {
 }
 
 STYLES = ("fused", "eager")
-NUMBERS = (
-    "layers hidden heads kv_heads head_dim ffn_hidden vocab num_experts top_k seq_len global_batch num_devices"
-    " tp pp cp ep micro_batch zero_stage step_time_s"
-).split()
+SIZES = ["layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab", "num_experts", "top_k"]
+LAYOUT = ["num_devices", "tp", "pp", "cp", "ep", "micro_batch", "zero_stage", "seq_len", "global_batch", "step_time_s"]
 
 
 class Skip(Exception):
@@ -100,7 +98,7 @@ def predicted_over_measured(row: dict[str, Any], software: str) -> float:
 def main() -> None:
     """Compare every row and write the report."""
     table = pd.read_csv(sys.argv[1], low_memory=False)
-    for column in NUMBERS:
+    for column in SIZES + LAYOUT:
         table[column] = pd.to_numeric(table[column], errors="coerce")
     skipped: Counter[str] = Counter()
     ratios: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
@@ -114,9 +112,9 @@ def main() -> None:
     lines = [
         "# First check of training times",
         "",
-        "Step time predicted / measured on published runs, nothing tuned; written by `tools/first_check.py`. Times come",
-        "from the roofline with large-kernel fractions, so they are optimistic until operators are calibrated. Each cell:",
-        "median ratio (median absolute error), for the two software styles.",
+        "Step time predicted / measured on published runs, nothing tuned; written by `tools/first_check.py`. Times",
+        "come from the roofline with large-kernel fractions, so they are optimistic until operators are calibrated.",
+        "Each cell: median ratio (median absolute error), for the two software styles.",
         "",
         f"{len(table)} rows, {len(groups[-1][1])} predicted, {sum(skipped.values())} skipped.",
         "",

@@ -15,8 +15,8 @@ from tfsim.errors import InputError
 from tfsim.hardware import load_system
 from tfsim.models import load_model
 from tfsim.models.conventions import training_flops
-from tfsim.training import search_plans, train
 from tfsim.models.stages import stages
+from tfsim.training import search_plans, train
 
 LLAMA = "llama-3.1-8b"
 H100 = "dgx-h100"

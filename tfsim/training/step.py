@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from tfsim.hardware import System
 from tfsim.models.decoder import FIRST, LAST
 from tfsim.models.spec import ModelSpec
+from tfsim.models.stages import Stage, stages
 from tfsim.operators.core import total
 from tfsim.software import Precision, Software
 from tfsim.timing.collectives import Group, collective_seconds
 from tfsim.training.layers import LIMITS, LayerCost, layer_costs
 from tfsim.training.plan import RECOMPUTE, Grid
-from tfsim.models.stages import Stage, stages
 from tfsim.units import Array
 
 TIME_PARTS = (
