@@ -10,6 +10,7 @@ _VALUE_LIMIT = 80
 _LISTED_BY = {
     "model": "tfsim model list",
     "device": "tfsim hardware list",
+    "device or system": "tfsim hardware list",
     "system": "tfsim hardware list",
 }
 

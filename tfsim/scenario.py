@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tfsim.training import TrainingEstimate
 
 TOP_PLANS = 5
+_ENDINGS = (".yaml", ".yml", ".json")
 
 
 def _quantity(value: Any, *, dimension: str, whole: bool = False, least: float = 0) -> int | float:
@@ -238,6 +239,12 @@ def load_scenario(name_or_path: str | os.PathLike[str]) -> Scenario:
     return validate(Scenario, data, str(path))
 
 
+def scenario_name(name_or_path: str | os.PathLike[str]) -> str:
+    """The name of a scenario, or of its file without folder and ending."""
+    name = Path(name_or_path).name
+    return next((name[: -len(end)] for end in _ENDINGS if name.lower().endswith(end)), name) or "scenario"
+
+
 def list_scenarios() -> list[str]:
     """The names of the scenarios that ship with tfsim."""
     return [file.stem for file in sorted(data_dir("scenarios").glob("*.yaml"))]
@@ -308,8 +315,7 @@ def _scenario_path(text: str) -> Path:
 
 
 def _is_path(text: str) -> bool:
-    ends = text.lower().endswith((".yaml", ".yml", ".json"))
-    return ends or any(separator in text for separator in (os.sep, os.altsep) if separator)
+    return text.lower().endswith(_ENDINGS) or any(separator in text for separator in (os.sep, os.altsep) if separator)
 
 
 def _localise(data: dict[str, Any], key: str, folder: Path) -> None:

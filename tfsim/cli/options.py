@@ -55,3 +55,10 @@ def overrides(
     rates = {"price": price, "power": power, "pue": pue, "carbon": carbon}
     given: dict[str, Any] = {name: value for name, value in rates.items() if value is not None}
     return validate(Overrides, given | {"set": assignments(fields)}, "options")
+
+
+def whole(number: int | float | None, option: str) -> int | None:
+    """`number` if it is a whole one from 1 on. Raises: InputError."""
+    from tfsim.units import as_number
+
+    return None if number is None else int(as_number(number, option, at_least=1, whole=True))

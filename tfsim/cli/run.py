@@ -9,7 +9,7 @@ from tfsim.cli.options import Carbon, Json, Power, Price, Pue, Set, overrides
 from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
-    pass
+    from tfsim.scenario import ScenarioResult
 
 app = new_app()
 
@@ -38,7 +38,8 @@ def run(
     if json:
         from tfsim.cli.output import print_json
 
-        print_json(result.to_dict())
+        written = [] if out is None else _write_reports(result, out, scenario)
+        print_json(result.to_dict() | {"reports": written})
         return
     from tfsim.cli.screen import print_sections
     from tfsim.reports.summary import confidence, sections
@@ -49,3 +50,13 @@ def run(
         about=result.scenario.about,
         closing=f"Confidence: {confidence(result)}",
     )
+    for path in _write_reports(result, out or Path("tfsim-reports"), scenario):
+        print(f"Report: {path}")
+
+
+def _write_reports(result: "ScenarioResult", folder: Path, scenario: str) -> list[Path]:
+    from tfsim.cli.charts import pictures
+    from tfsim.reports.render import write_reports
+    from tfsim.scenario import scenario_name
+
+    return write_reports(result, pictures(result), folder, scenario_name(scenario))

@@ -118,9 +118,13 @@ def _path_in(name: str | os.PathLike[str]) -> Path | None:
 
 
 def _named(folder: _Folder, name: str) -> Path | None:
-    wanted = re.sub(r"[\s_]+", "-", name[:_NAME_LIMIT].strip().lower())
+    wanted = _plain(name)
     files = _files(folder)
     return files.get(wanted) or files.get(_aliases(folder).get(wanted, ""))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_]+", "-", name[:_NAME_LIMIT].strip().lower())
 
 
 def _known(folder: _Folder) -> list[str]:

@@ -26,9 +26,11 @@ from tfsim.units import (
 )
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tfsim.models.facts import ModelFacts
     from tfsim.scenario import ScenarioResult, ServingAnswer, TrainingAnswer
-    from tfsim.serving import Phase, ServingEstimate
+    from tfsim.serving import ServingEstimate
     from tfsim.training import TrainingEstimate
 
 LIMITS = ("compute", "memory", "network", "launch", "bubble", "wait")
@@ -127,8 +129,7 @@ def model_section(facts: ModelFacts) -> Section:
             Fact("KV cache", (f"{two_units(facts.kv_bytes_per_token)} per token", cached)),
             Fact(
                 "FLOPs/token",
-                tuple(f"{format_flops(float(v))} {name}" for name, v in facts.training_flops_per_token.items()),
-                f"forward and backward at {facts.seq_len:,} tokens, by convention",
+                *_flops_words(facts.training_flops_per_token, f"training at {facts.seq_len:,} tokens"),
             ),
         ),
     )
@@ -142,7 +143,7 @@ def training_section(answer: TrainingAnswer) -> Section:
     return Section(
         f"Training: {e.devices:,} x {answer.system.device.name} ({e.system})",
         (
-            Fact("job", (*tokens, f"sequences of {e.seq_len:,}", batch, f"{e.precision}, {e.software} kernels")),
+            Fact("job", (*tokens, f"sequences of {e.seq_len:,}", batch, e.precision, e.software)),
             Fact("plan", training_plan(e.plan), _how_found(answer)),
             Fact(
                 "speed",
@@ -157,9 +158,9 @@ def training_section(answer: TrainingAnswer) -> Section:
                 (*(f"{format_percent(v)} {name}" for name, v in e.mfu.items()), f"HFU {format_percent(e.hfu)}"),
                 f"of {format_flop_rate(e.peak_flops)}",
             ),
-            Bar("step time", _shares(e.time, e.step_time_s)),
+            Bar("step time", _shares(training_times(answer)["step"], e.step_time_s)),
             Bar("bound by", _shares(e.bounds, e.step_time_s, LIMITS)),
-            Bar("memory", _memory_shares(e.memory, e.capacity_bytes)),
+            Bar("memory", _memory_shares(training_memory(answer), e.capacity_bytes)),
             _verdict(e.verdict, bool(e.fits)),
             *_run(e),
             Fact("at", rate_words(e.rates), tone="note"),
@@ -170,13 +171,6 @@ def training_section(answer: TrainingAnswer) -> Section:
 def serving_section(answer: ServingAnswer, above: Rates | None = None) -> Section:
     """Latency, throughput, memory and cost of serving; rates equal to those ``above`` are not said again."""
     e = answer.estimate
-    held = e.memory
-    memory = {
-        "weights": held.weights,
-        "KV cache": held.kv_cache,
-        "workspace": held.workspace,
-        "reserve": held.runtime_reserve,
-    }
     load = (f"{e.input_len:,} tokens in, {e.output_len:,} out", f"{e.weights_dtype} weights", f"{e.kv_dtype} KV cache")
     plan = [f"tp {e.tp}", f"pp {e.pp}", *([f"ep {e.ep}"] if e.ep > 1 else [])]
     spread = f"{e.replicas:,} replica{'s' if e.replicas > 1 else ''} of {e.tp * e.pp:,} devices"
@@ -185,14 +179,38 @@ def serving_section(answer: ServingAnswer, above: Rates | None = None) -> Sectio
         (
             Fact("load", (*load, f"software {e.software}")),
             Fact("plan", (", ".join(plan), spread)),
-            *(_speeds(e) if e.fits else []),
-            Bar("memory", _memory_shares(memory, float(held.usable))),
+            *(_speeds(answer) if e.fits else []),
+            Bar("memory", _memory_shares(serving_memory(answer), float(e.memory.usable))),
             _verdict(e.verdict, bool(e.fits)),
             *(_prices(e) if e.fits else []),
             *(Fact("note", (note,), tone="note") for note in e.notes),
             *([] if e.rates == above else [Fact("at", rate_words(e.rates), tone="note")]),
         ),
     )
+
+
+def training_memory(answer: TrainingAnswer) -> dict[str, float]:
+    """Bytes on the fullest device by part."""
+    return {_spaced(name): float(size) for name, size in answer.estimate.memory.items()}
+
+
+def training_times(answer: TrainingAnswer) -> dict[str, dict[str, float]]:
+    """Seconds of a step by part."""
+    return {"step": {_spaced(name): float(seconds) for name, seconds in answer.estimate.time.items()}}
+
+
+def serving_memory(answer: ServingAnswer) -> dict[str, float]:
+    """Bytes on the fullest device by part."""
+    held = answer.estimate.memory
+    sizes = {"weights": held.weights, "KV cache": held.kv_cache, "workspace": held.workspace}
+    return {name: float(size) for name, size in (*sizes.items(), ("reserve", held.runtime_reserve))}
+
+
+def serving_times(answer: ServingAnswer) -> dict[str, dict[str, float]]:
+    """Seconds of a prefill and of a decode step by what bounds them."""
+    e = answer.estimate
+    phases = {"prefill": e.prefill, "decode": e.decode}
+    return {label: {name: float(getattr(p, name)) for name in p.LIMITS} for label, p in phases.items()}
 
 
 def training_plan(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -203,6 +221,21 @@ def training_plan(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return (degrees, *rest)
 
 
+def plan_rows(plans: DataFrame) -> list[dict[str, str]]:
+    """Plans of a search as rows of a table, in words; expert degrees only where a plan spreads experts."""
+    spread = ("ep", "etp") if (plans["ep"] > 1).any() else ()
+    fields = ("tp", "pp", "dp", *spread, "micro_batch", "zero_stage", "recompute")
+    return [
+        {name: str(row[name]) for name in fields}
+        | {
+            "step time": format_time(row["step_time_s"]),
+            "memory": format_bytes(row["memory_bytes"]),
+            "fits": "yes" if row["fits"] else "no",
+        }
+        for row in plans.to_dict(orient="records")
+    ]
+
+
 def two_units(size: Any) -> str:
     """Bytes in decimal and binary units, which people confuse."""
     return f"{format_bytes(float(size))} ({format_bytes(float(size), binary=True)})"
@@ -211,16 +244,25 @@ def two_units(size: Any) -> str:
 def rate_words(rates: Rates) -> tuple[str, ...]:
     """Price, power, PUE and carbon intensity, each with where it comes from."""
     price, power, carbon = rates.price_usd_per_device_hour, rates.power_w_per_device, rates.carbon_kg_per_kwh
-    words = (
-        ("price", price, rates.price_source, lambda x: f"{format_price(x)} per device"),
-        ("power", power, rates.power_source, lambda x: f"{format_power(x)} per device"),
-        ("PUE", rates.pue, rates.pue_source, lambda x: f"PUE {x:g}"),
-        ("carbon", carbon, rates.carbon_source, lambda x: f"{1000 * x:.3g} g CO2e/kWh"),
+    return (
+        _rate("price", price, rates.price_source, lambda x: f"{format_price(x)} per device"),
+        _rate("power", power, rates.power_source, lambda x: f"{format_power(x, 4)} per device"),
+        _rate("PUE", rates.pue, rates.pue_source, lambda x: f"PUE {x:g}"),
+        _rate("carbon", carbon, rates.carbon_source, lambda x: f"{G_PER_KG * x:.3g} g CO2e/kWh"),
     )
-    return tuple(
-        f"no {name}: {source}" if value is None else f"{write(float(value))} ({source})"
-        for name, value, source, write in words
-    )
+
+
+def _rate(name: str, value: Any, source: str, words: Callable[[float], str]) -> str:
+    return f"no {name}: {source}" if value is None else f"{words(float(value))} ({source})"
+
+
+def _flops_words(flops: Mapping[str, Any], aside: str) -> tuple[tuple[str, ...], str]:
+    """FLOPs by convention; a unit that all share is said once, in the aside."""
+    words = {name: format_flops(float(value)).split(" ", 1) for name, value in flops.items()}
+    units = {unit for _, unit in words.values()}
+    if len(units) == 1:
+        return tuple(f"{number} {name}" for name, (number, _) in words.items()), f"{units.pop()}, {aside}"
+    return tuple(f"{number} {unit} {name}" for name, (number, unit) in words.items()), aside
 
 
 def _how_found(answer: TrainingAnswer) -> str:
@@ -241,11 +283,12 @@ def _run(e: TrainingEstimate) -> list[Fact]:
         "energy unknown" if kwh is None else f"{kwh / KWH_PER_MWH:,.4g} MWh",
         "carbon unknown" if carbon is None else format_carbon(carbon),
     )
-    return [Fact("whole run", took), Fact("costs", costs)]
+    return [Fact("whole run", (*took, *costs))]
 
 
-def _speeds(e: ServingEstimate) -> list[Fact | Bar]:
+def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
     """Latency, throughput, concurrency, and what bounds the two phases."""
+    e = answer.estimate
     ttft, tpot, itl = (format_time(float(ms) / 1e3) for ms in (e.ttft_ms, e.tpot_ms, e.itl_ms))
     return [
         Fact("TTFT", (f"{ttft}",), "time to first token: one prefill on an idle engine, no queueing"),
@@ -266,8 +309,7 @@ def _speeds(e: ServingEstimate) -> list[Fact | Bar]:
             (f"{e.batch:,} sequences per replica", f"memory allows {e.max_concurrency:,}"),
             f"each of {e.input_len + e.output_len:,} tokens",
         ),
-        Bar("prefill", _phase_shares(e.prefill)),
-        Bar("decode", _phase_shares(e.decode)),
+        *_phases(answer),
     ]
 
 
@@ -296,8 +338,8 @@ def _shares(sizes: Mapping[str, Any], whole: float, order: Iterable[str] = ()) -
     return _parts(sizes, whole, lambda size: format_percent(size / whole), order)
 
 
-def _phase_shares(phase: Phase) -> tuple[Part, ...]:
-    return _shares({name: getattr(phase, name) for name in phase.LIMITS}, float(phase.seconds), LIMITS)
+def _phases(answer: ServingAnswer) -> list[Bar]:
+    return [Bar(label, _shares(times, sum(times.values()), LIMITS)) for label, times in serving_times(answer).items()]
 
 
 def _memory_shares(sizes: Mapping[str, Any], capacity: float) -> tuple[Part, ...]:
@@ -311,10 +353,14 @@ def _parts(
 ) -> tuple[Part, ...]:
     names = list(dict.fromkeys([*order, *sizes]))
     return tuple(
-        Part(name.replace("_", " "), float(sizes[name]) / whole, words(float(sizes[name])), names.index(name))
+        Part(_spaced(name), float(sizes[name]) / whole, words(float(sizes[name])), names.index(name))
         for name in names
         if float(sizes.get(name, 0)) > _SLIVER * whole
     )
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def confidence(result: ScenarioResult | None = None) -> str:

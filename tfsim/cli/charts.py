@@ -1,0 +1,55 @@
+"""The charts of a scenario's reports: results to plots to pictures."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tfsim.reports.render import Picture
+    from tfsim.scenario import ScenarioResult
+
+
+def pictures(result: "ScenarioResult") -> "list[Picture]":
+    """Rooflines, memory bars and time breakdowns of what the scenario asks."""
+    from tfsim.plots.style import image
+    from tfsim.reports.render import Picture
+
+    return [
+        Picture(name, caption, image(figure, "png"), image(figure, "svg")) for name, caption, figure in _charts(result)
+    ]
+
+
+def _charts(result: "ScenarioResult") -> "Iterator[tuple[str, str, Figure]]":
+    from tfsim.plots.bars import MemoryBar, memory_bars, time_breakdown
+    from tfsim.plots.points import serving_points, training_points
+    from tfsim.plots.roofline import roofline
+    from tfsim.reports.summary import serving_memory, serving_times, training_memory, training_times
+
+    training, serving, name = result.train, result.serve, result.facts.name
+    bars = []
+    if training is not None:
+        bars.append(MemoryBar("training", training_memory(training), training.estimate.capacity_bytes))
+    if serving is not None and result.scenario.serve is not None:
+        bars.append(MemoryBar("serving", serving_memory(serving), float(serving.estimate.memory.usable)))
+    if bars:
+        yield "memory", "Memory of the fullest device by part.", memory_bars(bars, f"Memory: {name}")
+    if training is not None:
+        yield (
+            "step-time",
+            "Where the time of one training step goes.",
+            time_breakdown(training_times(training), f"Training step: {name}"),
+        )
+        device = training.system.device
+        chart = roofline(training_points(result.model, training), device, f"Training {name} on {device.name}")
+        yield "roofline-training", "Operators of a training step on one device; area: share of the time.", chart
+    if serving is not None and result.scenario.serve is not None and serving.estimate.fits:
+        yield (
+            "serving-time",
+            "What bounds the two phases of serving.",
+            time_breakdown(serving_times(serving), f"Serving phases: {name}"),
+        )
+        device = serving.system.device
+        points = serving_points(result.model, result.scenario.serve, serving)
+        chart = roofline(points, device, f"Serving {name} on {device.name}")
+        yield "roofline-serving", "Operators of prefill and decode on one device; area: share of the phase.", chart

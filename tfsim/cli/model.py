@@ -1,0 +1,118 @@
+"""tfsim model: list the models of the zoo, show one's counts."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfsim.cli.options import IgnoreField, Json, quantity, whole
+from tfsim.cli.shell import new_app
+
+if TYPE_CHECKING:
+    from tfsim.models.facts import ModelFacts
+
+app = new_app()
+
+
+@app.command("list")
+def list_(
+    family: Annotated[str | None, typer.Option(help="Only the models of this family, such as llama.")] = None,
+    json: Json = False,
+) -> None:
+    """List the models that tfsim knows by name."""
+    from tfsim.cli.output import print_json, table
+    from tfsim.errors import unknown
+    from tfsim.models.load import list_models
+
+    models = list_models()
+    if family is not None:
+        families = sorted({model.family for model in models})
+        if family.lower() not in families:
+            raise unknown("family", family, families)
+        models = [model for model in models if model.family == family.lower()]
+    if json:
+        print_json(models)
+        return
+    table(["name", "family", "source"], [[m.name, m.family, m.source] for m in models])
+
+
+@app.command()
+def show(
+    model: Annotated[str, typer.Argument(help="A name of the zoo, a tfsim YAML, or a Hugging Face config.json.")],
+    seq_len: Annotated[str | None, typer.Option(help="Tokens per sequence; default 8,192.", metavar="TOKENS")] = None,
+    dtype: Annotated[str, typer.Option(help="Number format of activations and KV cache.")] = "bf16",
+    yaml: Annotated[bool, typer.Option("--yaml", help="Print the specification as YAML, and nothing else.")] = False,
+    ignore_field: IgnoreField = None,
+    json: Json = False,
+) -> None:
+    """Show a model: parameters, bytes of weights and KV cache, FLOPs per token by convention."""
+    from tfsim.errors import InputError
+    from tfsim.models.load import dump_model, load_model
+
+    if yaml and json:
+        raise InputError("give --yaml or --json, not both")
+    spec = load_model(model, ignore_fields=ignore_field or ())
+    if yaml:
+        print(dump_model(spec), end="")
+        return
+    from tfsim.models.facts import model_facts
+
+    found = model_facts(spec, seq_len=whole(quantity(seq_len, "tokens", "--seq-len"), "--seq-len"), dtype=dtype)
+    if json:
+        from tfsim.cli.output import print_json
+
+        print_json(found)
+        return
+    _print(found)
+
+
+def _print(facts: "ModelFacts") -> None:
+    from tfsim.cli.output import facts as print_facts
+    from tfsim.models.conventions import CONVENTIONS
+    from tfsim.reports.summary import two_units
+    from tfsim.units import format_bytes, format_flops
+
+    p = facts.parameters
+    length = f"{facts.seq_len:,} tokens"
+    print_facts(
+        [
+            ("family", facts.family),
+            ("source", facts.source),
+            *([("note", facts.note)] if facts.note else []),
+            ("layers", f"{facts.n_layers}: {facts.layers}"),
+            *((f"  {name}", words) for name, words in facts.blocks.items()),
+            ("d_model", f"{facts.d_model:,}"),
+            ("vocabulary", f"{facts.vocab_size:,}, {'tied' if facts.tied_embeddings else 'untied'} embeddings"),
+            ("max_seq_len", f"{facts.max_seq_len:,} tokens" if facts.max_seq_len else None),
+        ],
+        title=facts.name,
+    )
+    print_facts(
+        [
+            ("total", f"{p.total:,}"),
+            ("active", f"{p.active:,}"),
+            ("active_less_input_embedding", f"{p.active_less_input_embedding:,}"),
+            ("non_embedding", f"{p.non_embedding:,}"),
+            *((f"  {group}", f"{n:,}") for group, n in p.by_group.items() if n),
+        ],
+        title="Parameters",
+    )
+    print_facts(
+        [
+            ("weights as published", f"{two_units(facts.weight_bytes)} in {', '.join(facts.formats)}"),
+            (f"weights in {facts.dtype}", two_units(facts.weight_bytes_as)),
+            ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
+            (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
+        ],
+        title="Bytes (1 GB = 1e9 bytes, 1 GiB = 2**30 bytes)",
+    )
+    print_facts(
+        [
+            *(
+                (f"training, {name}", f"{format_flops(float(flops), 4)}  {CONVENTIONS[name]}")
+                for name, flops in facts.training_flops_per_token.items()
+            ),
+            ("prefill", f"{format_flops(float(facts.prefill_flops_per_token), 4)}  forward, as the mask lets it"),
+            ("decode", f"{format_flops(float(facts.decode_flops_per_token), 4)}  one token after {length}"),
+        ],
+        title=f"FLOPs per token at {length} (a multiply-add is 2)",
+    )
