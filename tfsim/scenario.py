@@ -7,7 +7,6 @@ form; ``tfsim train`` and ``tfsim serve`` build the same questions from their op
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -250,10 +249,8 @@ def list_scenarios() -> list[str]:
     return [file.stem for file in sorted(data_dir("scenarios").glob("*.yaml"))]
 
 
-def run_scenario(
-    scenario: Scenario, overrides: Overrides = NO_OVERRIDES, *, progress: Callable[[str], None] = lambda step: None
-) -> ScenarioResult:
-    """Answer a scenario; ``overrides`` come before the scenario's own, ``progress`` hears what is being worked on.
+def run_scenario(scenario: Scenario, overrides: Overrides = NO_OVERRIDES) -> ScenarioResult:
+    """Answer a scenario; ``overrides`` come before the scenario's own.
 
     Raises: InputError when the model, a system or a plan cannot be.
     """
@@ -264,10 +261,8 @@ def run_scenario(
 
     training = serving = None
     if scenario.train is not None:
-        progress("training")
         training = answer_training(model, scenario.train, rates_of(scenario.train))
     if scenario.serve is not None:
-        progress("serving")
         serving = answer_serving(model, scenario.serve, rates_of(scenario.serve))
     seq_len = None if training is None else int(training.estimate.seq_len)
     return ScenarioResult(scenario, model, model_facts(model, seq_len=seq_len), training, serving)

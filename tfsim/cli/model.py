@@ -9,6 +9,7 @@ from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
     from tfsim.models.facts import ModelFacts
+    from tfsim.units import Number
 
 app = new_app()
 
@@ -69,7 +70,7 @@ def _print(facts: "ModelFacts") -> None:
     from tfsim.cli.output import facts as print_facts
     from tfsim.models.conventions import CONVENTIONS
     from tfsim.reports.summary import two_units
-    from tfsim.units import format_bytes, format_flops
+    from tfsim.units import format_bytes
 
     p = facts.parameters
     length = f"{facts.seq_len:,} tokens"
@@ -108,11 +109,17 @@ def _print(facts: "ModelFacts") -> None:
     print_facts(
         [
             *(
-                (f"training, {name}", f"{format_flops(float(flops), 4)}  {CONVENTIONS[name]}")
+                (f"training, {name}", f"{_flops(flops)}  {CONVENTIONS[name]}")
                 for name, flops in facts.training_flops_per_token.items()
             ),
-            ("prefill", f"{format_flops(float(facts.prefill_flops_per_token), 4)}  forward, as the mask lets it"),
-            ("decode", f"{format_flops(float(facts.decode_flops_per_token), 4)}  one token after {length}"),
+            ("prefill", f"{_flops(facts.prefill_flops_per_token)}  forward, as the mask lets it"),
+            ("decode", f"{_flops(facts.decode_flops_per_token)}  one token after {length}"),
         ],
         title=f"FLOPs per token at {length} (a multiply-add is 2)",
     )
+
+
+def _flops(flops: "Number") -> str:
+    from tfsim.units import format_flops
+
+    return f"{format_flops(float(flops), 4):>11}"

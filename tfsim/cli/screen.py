@@ -19,6 +19,7 @@ _MARGIN = 18  # what borders and labels take
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999", "#AA4499")
 _FILLS = "█▓▒░▚╱╳=#"
 _FREE = "·"
+_LIMIT = "┃"
 _TONES = {"plain": "", "good": "bold green", "bad": "bold red", "note": "dim"}
 _MARKS = {"good": "✔ ", "bad": "✘ "}
 
@@ -86,7 +87,11 @@ def _bar(bar: Bar, width: int) -> "Text":
         end = min(width, round(width * share))
         text.append(_FILLS[part.look % len(_FILLS)] * (end - start), style=_COLOURS[part.look % len(_COLOURS)])
         start = end
-    return text.append(_FREE * (width - start), style="dim")
+    text.append(_FREE * (width - start), style="dim")
+    if bar.limit is None:
+        return text
+    at = min(width - 1, round(width * bar.limit))  # where the memory ends
+    return Text.assemble(text[:at], (_LIMIT, "bold red"), text[at + 1 :])
 
 
 def _legend(bar: Bar, width: int) -> "Text":

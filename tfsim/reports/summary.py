@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfsim.economics import MILLION, Rates
+from tfsim.economics import JOULES_PER_KWH, MILLION, Rates
 from tfsim.units import (
     format_bytes,
     format_carbon,
     format_count,
+    format_energy,
     format_flop_rate,
     format_flops,
     format_money,
@@ -70,10 +71,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Bar:
-    """Shares of one whole; what they leave free stays empty."""
+    """Shares of one whole; what they leave free stays empty. ``limit``: the share there is room for, when less."""
 
     label: str
     parts: tuple[Part, ...]
+    limit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def training_section(answer: TrainingAnswer) -> Section:
             ),
             Bar("step time", _shares(training_times(answer)["step"], e.step_time_s)),
             Bar("bound by", _shares(e.bounds, e.step_time_s, LIMITS)),
-            Bar("memory", _memory_shares(training_memory(answer), e.capacity_bytes)),
+            _memory_bar(training_memory(answer), e.capacity_bytes),
             _verdict(e.verdict, bool(e.fits)),
             *_run(e),
             Fact("at", rate_words(e.rates), tone="note"),
@@ -173,14 +175,14 @@ def serving_section(answer: ServingAnswer, above: Rates | None = None) -> Sectio
     e = answer.estimate
     load = (f"{e.input_len:,} tokens in, {e.output_len:,} out", f"{e.weights_dtype} weights", f"{e.kv_dtype} KV cache")
     plan = [f"tp {e.tp}", f"pp {e.pp}", *([f"ep {e.ep}"] if e.ep > 1 else [])]
-    spread = f"{e.replicas:,} replica{'s' if e.replicas > 1 else ''} of {e.tp * e.pp:,} devices"
+    spread = f"{_several(int(e.replicas), 'replica')} of {_several(int(e.tp * e.pp), 'device')}"
     return Section(
         f"Serving: {e.devices:,} x {answer.system.device.name} ({e.system})",
         (
             Fact("load", (*load, f"software {e.software}")),
             Fact("plan", (", ".join(plan), spread)),
             *(_speeds(answer) if e.fits else []),
-            Bar("memory", _memory_shares(serving_memory(answer), float(e.memory.usable))),
+            _memory_bar(serving_memory(answer), float(e.memory.usable)),
             _verdict(e.verdict, bool(e.fits)),
             *(_prices(e) if e.fits else []),
             *(Fact("note", (note,), tone="note") for note in e.notes),
@@ -280,10 +282,16 @@ def _run(e: TrainingEstimate) -> list[Fact]:
     usd, kwh, carbon = e.cost_usd, e.energy_kwh, e.carbon_kg
     costs = (
         "price unknown" if usd is None else f"${format_count(usd)}" if usd >= MILLION else format_money(usd),
-        "energy unknown" if kwh is None else f"{kwh / KWH_PER_MWH:,.4g} MWh",
+        "energy unknown" if kwh is None else _energy(kwh),
         "carbon unknown" if carbon is None else format_carbon(carbon),
     )
     return [Fact("whole run", (*took, *costs))]
+
+
+def _energy(kwh: float) -> str:
+    if kwh < KWH_PER_MWH:
+        return format_energy(kwh * JOULES_PER_KWH)
+    return f"{kwh / KWH_PER_MWH:,.4g} MWh"
 
 
 def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
@@ -342,10 +350,11 @@ def _phases(answer: ServingAnswer) -> list[Bar]:
     return [Bar(label, _shares(times, sum(times.values()), LIMITS)) for label, times in serving_times(answer).items()]
 
 
-def _memory_shares(sizes: Mapping[str, Any], capacity: float) -> tuple[Part, ...]:
+def _memory_bar(sizes: Mapping[str, float], capacity: float) -> Bar:
     """Parts of what is usable; of what is needed when that is more."""
-    needed = sum(float(size) for size in sizes.values())
-    return _parts(sizes, max(capacity, needed), lambda size: format_bytes(size, digits=3), ())
+    whole = max(capacity, sum(sizes.values()))
+    shares = _parts(sizes, whole, lambda size: format_bytes(size, digits=3), ())
+    return Bar("memory", shares, None if whole == capacity else capacity / whole)
 
 
 def _parts(
@@ -357,6 +366,10 @@ def _parts(
         for name in names
         if float(sizes.get(name, 0)) > _SLIVER * whole
     )
+
+
+def _several(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def _spaced(name: str) -> str:
