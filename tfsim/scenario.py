@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from tfsim.errors import InputError, quote, unknown
 from tfsim.files import data_dir, read_yaml, validate
@@ -55,6 +55,13 @@ Devices = Annotated[int, _read("count", whole=True, least=1)]
 Tokens = Annotated[int, _read("tokens", whole=True, least=1)]
 Degree = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+def _one_paragraph(value: str) -> str:
+    text = " ".join(value.split())
+    if not text.isprintable():
+        raise ValueError("holds control characters")
+    return text
 
 
 class Strict(BaseModel):
@@ -167,8 +174,8 @@ class Scenario(Strict):
     """One file of scenarios/. ``overrides`` hold for training and serving; those inside each come first."""
 
     schema_version: Literal[1] = Field(alias="schema")
-    title: Annotated[str, Field(min_length=1, max_length=200)]
-    about: Annotated[str, Field(max_length=2000)] = ""
+    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_one_paragraph)]
+    about: Annotated[str, Field(max_length=2000), AfterValidator(_one_paragraph)] = ""
     model: Name
     train: TrainingQuestion | None = None
     serve: ServingQuestion | None = None

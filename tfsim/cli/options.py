@@ -1,14 +1,22 @@
 """Options that several commands share, and how their texts become what the rooms below take."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from tfsim.errors import InputError, quote
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from tfsim.scenario import Overrides
+
+    M = TypeVar("M", bound=BaseModel)
+
+# how files.validate names a field; what the user typed was an option
+_FIELD = re.compile(r"^options: field '(?:plan\.|fixed\.)?(\w+)[^']*': (?:value )?")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 Price = Annotated[str | None, typer.Option(help="Price of a device-hour, such as '$2.49/h'.", metavar="$/H")]
@@ -49,12 +57,20 @@ def overrides(
     price: str | None, power: str | None, pue: str | None, carbon: str | None, fields: Sequence[str] | None
 ) -> "Overrides":
     """What the user gives instead of the profile's figures. Raises: InputError."""
-    from tfsim.files import validate
     from tfsim.scenario import Overrides
 
     rates = {"price": price, "power": power, "pue": pue, "carbon": carbon}
-    given: dict[str, Any] = {name: value for name, value in rates.items() if value is not None}
-    return validate(Overrides, given | {"set": assignments(fields)}, "options")
+    return checked(Overrides, rates | {"set": assignments(fields)})
+
+
+def checked(cls: "type[M]", options: Mapping[str, Any]) -> "M":
+    """The options that were given as a checked `cls`. Raises: InputError naming the option."""
+    from tfsim.files import validate
+
+    try:
+        return validate(cls, {name: value for name, value in options.items() if value is not None}, "options")
+    except InputError as error:
+        raise InputError(_FIELD.sub(lambda match: f"--{match[1].replace('_', '-')}: ", str(error))) from None
 
 
 def whole(number: int | float | None, option: str) -> int | None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 # Wide enough for every table of tfsim, so that a file or pipe never gets a truncated cell.
 _PIPE_WIDTH = 140
+_LONGEST = 4000  # characters of a cell
 
 
 def print_json(value: object) -> None:
@@ -57,7 +58,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
     from rich.table import Table
     from rich.text import Text
 
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [[_cell(cell) for cell in row] for row in rows]
     grid = Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for index, name in enumerate(columns):
         numeric = bool(cells) and all(_numeric(row[index]) for row in cells)
@@ -74,11 +75,18 @@ def facts(pairs: Iterable[tuple[str, object]], *, title: str | None = None) -> N
 
     grid = Table.grid(padding=(0, 2))
     for label, value in pairs:
-        grid.add_row(Text("  " + label, style="dim"), Text("-" if value is None else str(value)))
+        grid.add_row(Text("  " + label, style="dim"), Text(_cell(value)))
     out = console()
     if title is not None:
         out.print(Text(title, style="bold"))
     out.print(grid)
+
+
+def _cell(value: object) -> str:
+    """Printable text: a control character in a file's name or note must not drive the terminal."""
+    from tfsim.errors import one_line
+
+    return "-" if value is None else one_line(str(value), _LONGEST)
 
 
 def _numeric(cell: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tfsim.errors import one_line
 from tfsim.reports.summary import Bar, Fact, Section
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 100
+_LONGEST = 4000
 _LABEL = 11
 _MARGIN = 18  # what borders and labels take
 # Okabe and Ito's palette, safe for colour-blind readers; grey closes it.
@@ -59,11 +61,11 @@ def _panel(section: Section, bar_width: int) -> "Panel":
     grid.add_column(ratio=1)
     for item in section.items:
         if isinstance(item, Fact):
-            grid.add_row(Text(item.label), _fact(item))
+            grid.add_row(Text(one_line(item.label)), _fact(item))
         else:
-            grid.add_row(Text(item.label), _bar(item, bar_width))
+            grid.add_row(Text(one_line(item.label)), _bar(item, bar_width))
             grid.add_row("", _legend(item, bar_width))
-    heading = Text(f" {section.title} ", style="bold")
+    heading = Text(f" {one_line(section.title)} ", style="bold")
     return Panel(grid, title=heading, title_align="left", box=ROUNDED, border_style="dim", padding=(0, 1))
 
 
@@ -72,9 +74,9 @@ def _fact(fact: Fact) -> "Text":
 
     text = Text(_MARKS.get(fact.tone, ""), style=_TONES[fact.tone])
     for index, piece in enumerate(fact.pieces):
-        text.append(" · " if index else "", style="dim").append(piece)
+        text.append(" · " if index else "", style="dim").append(one_line(piece, _LONGEST))
     if fact.aside:
-        text.append(f"  {fact.aside}", style="dim")
+        text.append(f"  {one_line(fact.aside, _LONGEST)}", style="dim")
     return text
 
 

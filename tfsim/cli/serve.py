@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfsim.cli.options import Carbon, IgnoreField, Json, Power, Price, Pue, Set, overrides
+from tfsim.cli.options import Carbon, IgnoreField, Json, Power, Price, Pue, Set, checked, overrides
 from tfsim.cli.shell import new_app
 
 app = new_app()
@@ -49,11 +49,10 @@ def serve(
         "software": software, "memory_utilization": memory_utilization, "max_batch": max_batch,
         "max_prefill_tokens": max_prefill_tokens,
     }  # fmt: skip
-    from tfsim.files import validate
     from tfsim.models.load import load_model
     from tfsim.scenario import ServingQuestion, answer_serving
 
-    question = validate(ServingQuestion, {k: v for k, v in asked.items() if v is not None}, "serve")
+    question = checked(ServingQuestion, asked)
     given = overrides(price, power, pue, carbon, set_)
     answer = answer_serving(load_model(model, ignore_fields=ignore_field or ()), question, given)
     if json:

@@ -4,15 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfsim.cli.options import Carbon, IgnoreField, Json, Power, Price, Pue, Set, overrides
+from tfsim.cli.options import Carbon, IgnoreField, Json, Power, Price, Pue, Set, checked, overrides
 from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 app = new_app()
-
-Degree = Annotated[int | None, typer.Option(min=1, metavar="N")]
 
 
 @app.command()
@@ -63,11 +61,10 @@ def train(
         "plan": "auto" if search else plan, "fixed": plan if search else {},
         "precision": precision, "software": software,
     }  # fmt: skip
-    from tfsim.files import validate
     from tfsim.models.load import load_model
     from tfsim.scenario import TrainingQuestion, answer_training
 
-    question = validate(TrainingQuestion, {k: v for k, v in asked.items() if v is not None}, "train")
+    question = checked(TrainingQuestion, asked)
     given = overrides(price, power, pue, carbon, set_)
     answer = answer_training(load_model(model, ignore_fields=ignore_field or ()), question, given)
     if top is not None and answer.plans is not None:
