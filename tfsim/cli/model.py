@@ -69,7 +69,7 @@ def show(
 def _print(facts: "ModelFacts") -> None:
     from tfsim.cli.output import facts as print_facts
     from tfsim.models.conventions import CONVENTIONS
-    from tfsim.reports.summary import two_units
+    from tfsim.reports.words import two_units
     from tfsim.units import format_bytes
 
     p = facts.parameters

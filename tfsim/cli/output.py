@@ -2,8 +2,13 @@
 
 import json
 import math
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from tfsim.errors import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,8 +49,6 @@ def jsonable(value: object) -> Any:
 
 def console() -> "Console":
     """A rich console on stdout; into a file or pipe plain text, wide enough for every table."""
-    import sys
-
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
@@ -69,23 +72,26 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
 
 
 def facts(pairs: Iterable[tuple[str, object]], *, title: str | None = None) -> None:
-    """Print labelled values, one a line, aligned. None prints as -."""
-    from rich.table import Table
-    from rich.text import Text
+    """Print labelled values, one a line, aligned; long ones are folded on a terminal. None prints as -.
 
-    grid = Table.grid(padding=(0, 2))
-    for label, value in pairs:
-        grid.add_row(Text("  " + label, style="dim"), Text(_cell(value)))
-    out = console()
+    Without rich, which takes longer to load than `tfsim model show` has.
+    """
+    terminal = sys.stdout.isatty()
+    rows = [("  " + _cell(label), _cell(value)) for label, value in pairs]
+    edge = max((len(label) for label, _ in rows), default=0) + 2
     if title is not None:
-        out.print(Text(title, style="bold"))
-    out.print(grid)
+        print(f"\x1b[1m{_cell(title)}\x1b[0m" if terminal else _cell(title))
+    room = max(20, shutil.get_terminal_size().columns - edge) if terminal else _LONGEST
+    for label, value in rows:
+        lines = textwrap.wrap(value, room) or [value]
+        head = label.ljust(edge)
+        print((f"\x1b[2m{head}\x1b[0m" if terminal else head) + lines[0])
+        for line in lines[1:]:
+            print(" " * edge + line)
 
 
 def _cell(value: object) -> str:
     """Printable text: a control character in a file's name or note must not drive the terminal."""
-    from tfsim.errors import one_line
-
     return "-" if value is None else one_line(str(value), _LONGEST)
 
 

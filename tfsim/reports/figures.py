@@ -17,9 +17,9 @@ from tfsim.hardware.figures import (
     Watts,
 )
 from tfsim.hardware.figures import Count as CountFigure
+from tfsim.reports.words import two_units
 from tfsim.units import (
     format_bandwidth,
-    format_bytes,
     format_flop_rate,
     format_money,
     format_power,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tfsim.scenario import ScenarioResult
 
 _WORDS: dict[type[Figure], Callable[[float], str]] = {
-    Bytes: lambda x: f"{format_bytes(x)} ({format_bytes(x, binary=True)})",
+    Bytes: two_units,
     BytesPerSecond: lambda x: format_bandwidth(x, 4),
     FlopPerSecond: lambda x: format_flop_rate(x, 4),
     Hertz: lambda x: f"{x / 1e6:,.4g} MHz",

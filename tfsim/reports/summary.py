@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfsim.economics import JOULES_PER_KWH, MILLION, Rates
+from tfsim.reports.words import two_units
 from tfsim.units import (
     format_bytes,
     format_carbon,
@@ -236,11 +237,6 @@ def plan_rows(plans: DataFrame) -> list[dict[str, str]]:
         }
         for row in plans.to_dict(orient="records")
     ]
-
-
-def two_units(size: Any) -> str:
-    """Bytes in decimal and binary units, which people confuse."""
-    return f"{format_bytes(float(size))} ({format_bytes(float(size), binary=True)})"
 
 
 def rate_words(rates: Rates) -> tuple[str, ...]:
