@@ -1,0 +1,130 @@
+"""Every command's happy path: readable text, and JSON that is nothing but JSON."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tfsim.cli.main import main
+
+TRAIN = ["train", "llama-3.1-8b", "--on", "dgx-h100", "--global-batch", "64", "--seq-len", "4096"]
+SERVE = ["serve", "llama-3.1-8b", "--on", "dgx-h100"]
+
+
+def text_of(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(args) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "\x1b" not in out
+    return out
+
+
+def json_of(args: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(text_of([*args, "--json"], capsys), parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["model", "list"], ["llama-3.1-70b", "deepseek-v3"]),
+        (["model", "list", "--family", "LLAMA"], ["llama-2-7b"]),
+        (
+            ["model", "show", "llama-3.1-70b"],
+            ["70,553,706,496", "69,503,033,344", "141.1 GB (131.4 GiB)", "(320 KiB)", "palm", "449.2 GFLOP", "6nd"],
+        ),
+        (["model", "show", "gpt-oss-120b", "--dtype", "fp8", "--seq-len", "4k"], ["mxfp4", "4,000 tokens", "window"]),
+        (["hardware", "list"], ["h100-sxm-80gb", "dgx-h100", "hgx-h100"]),
+        (["hardware", "list", "systems"], ["gb200-nvl72"]),
+        (["hardware", "show", "h100"], ["989.4 TFLOP/s", "3.35 TB/s", "Lambda", "Glenn Lockwood", "memory.bandwidth"]),
+        (["hardware", "show", "dgx-h100"], ["10.2 kW", "NCCL", "pue"]),
+        (["hardware", "show", "h100", "--set", "memory.bandwidth=4 TB/s"], ["4 TB/s", "set by the user"]),
+        (["hardware", "compare", "h100", "h200"], ["4.8 TB/s (1.43x)", "h200-sxm-141gb"]),
+        (["hardware", "compare", "dgx-h100", "gb200-nvl72"], ["innermost domain", "72 devices (9.00x)"]),
+        (TRAIN, ["MFU", "exact", "palm", "fits", "memory", "bound by", "Confidence"]),
+        ([*TRAIN, "--tp", "2", "--price", "$2/h", "--tokens", "1T"], ["as given", "$2.00/h", "(given)", "days"]),
+        ([*TRAIN, "--tp", "2", "--auto"], ["tp 2", "fastest of"]),
+        ([*TRAIN, "--top", "3"], ["step time", "recompute"]),
+        ([*TRAIN, "--zero-stage", "0", "--dp", "8"], ["does not fit", "nearest plan that fits"]),
+        (SERVE, ["TTFT", "TPOT", "concurrency", "per million output tokens", "prefill", "decode"]),
+        (["serve", "llama-3.1-70b", "--on", "l4-1x"], ["does not fit", "┃"]),
+        ([*SERVE, "--tp", "2", "--devices", "4", "--kv-dtype", "fp8"], ["2 replicas of 2 devices", "fp8 KV cache"]),
+    ],
+    ids=" ".join,
+)
+def test_text(args: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    out = text_of(args, capsys)
+    for words in expected:
+        assert words in out
+
+
+def test_model_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(["model", "show", "llama-3.1-70b", "--seq-len", "2048"], capsys)
+    assert found["parameters"]["total"] == 70_553_706_496
+    assert found["weight_bytes"] == 141_107_412_992
+    assert found["kv_bytes_per_sequence"] == 2048 * 327_680
+    names = [model["name"] for model in json_of(["model", "list"], capsys)]
+    assert len(names) >= 60
+    assert names == sorted(names)
+
+
+def test_model_yaml_loads_again(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "copy.yaml"
+    path.write_text(text_of(["model", "show", "gemma-2-9b", "--yaml"], capsys), encoding="utf-8")
+    first, second = (json_of(["model", "show", name], capsys) for name in ("gemma-2-9b", str(path)))
+    assert first == second
+
+
+def test_hardware_json(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = json_of(["hardware", "list"], capsys)
+    assert {"devices", "systems"} == set(listed)
+    shown = json_of(["hardware", "show", "h100", "--set", "tdp=500 W"], capsys)
+    assert shown["tdp"]["value"] == 500
+    compared = json_of(["hardware", "compare", "h100", "h200"], capsys)
+    assert compared["names"] == ["h100-sxm-80gb", "h200-sxm-141gb"]
+    memory = next(row for row in compared["rows"] if row["quantity"] == "memory bandwidth")
+    assert memory["ratios"] == [1.0, pytest.approx(4.8 / 3.35)]
+
+
+def test_train_json_is_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    import tfsim
+
+    found = json_of([*TRAIN, "--tokens", "1T", "--power", "700W", "--carbon", "100 g/kWh", "--pue", "1.2"], capsys)
+    model, system = tfsim.load_model("llama-3.1-8b"), tfsim.load_system("dgx-h100")
+    direct = tfsim.train(
+        model, system, global_batch=64, seq_len=4096, tokens=1e12, power=700, carbon=0.1, pue=1.2, plan=found["plan"]
+    )
+    assert found["step_time_s"] == direct.step_time_s
+    assert found["energy_kwh"] == direct.energy_kwh
+    assert found["carbon_kg"] == pytest.approx(found["energy_kwh"] * 0.1)
+    assert [plan["step_time_s"] for plan in found["plans"]] == sorted(plan["step_time_s"] for plan in found["plans"])
+    best = json_of([*TRAIN, "--top", "2"], capsys)
+    assert best[0]["step_time_s"] == found["step_time_s"]
+    assert len(best) == 2
+
+
+def test_serve_json_is_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    import tfsim
+
+    found = json_of([*SERVE, "--devices", "2", "--set", "memory.bandwidth=4 TB/s", "--batch", "16"], capsys)
+    model = tfsim.load_model("llama-3.1-8b")
+    faster = tfsim.load_system("dgx-h100").with_overrides({"memory.bandwidth": "4 TB/s"})
+    assert found["tpot_ms"] == tfsim.serve(model, faster, devices=2, batch=16).tpot_ms
+
+
+def test_a_dollar_price_changes_only_money(capsys: pytest.CaptureFixture[str]) -> None:
+    dear, cheap = (json_of([*SERVE, "--price", price], capsys) for price in ("$4/h", "$2/h"))
+    assert dear["usd_per_million_output_tokens"] == pytest.approx(2 * cheap["usd_per_million_output_tokens"])
+    assert dear["tpot_ms"] == cheap["tpot_ms"]
+
+
+def test_model_show_needs_neither_numpy_nor_rich() -> None:
+    """What keeps it quick to start."""
+    heavy = ["numpy", "pandas", "rich", "matplotlib", "tfsim.hardware"]
+    code = (
+        "import sys; from tfsim.cli.main import main; main(['model', 'show', 'llama-3.1-70b']);"
+        f"sys.exit(','.join(m for m in {heavy} if m in sys.modules) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
