@@ -65,7 +65,7 @@ def _panel(section: Section, bar_width: int) -> "Panel":
         else:
             grid.add_row(Text(one_line(item.label)), _bar(item, bar_width))
             grid.add_row("", _legend(item, bar_width))
-    heading = Text(f" {one_line(section.title)} ", style="bold")
+    heading = Text(f" {one_line(section.title)} ", style="bold not dim")
     return Panel(grid, title=heading, title_align="left", box=ROUNDED, border_style="dim", padding=(0, 1))
 
 

@@ -68,7 +68,15 @@ def _ceilings(axes: Axes, points: Sequence[Point], device: Device, low: float, h
         lower = np.minimum(peak * reached, x * bandwidth * device.efficiency.memory)
         axes.plot(x, lower / _TERA, color=INK, linewidth=1, linestyle="--")
         words = f"{rates} {format_flop_rate(peak)}"
-        axes.annotate(words, (high, peak / _TERA), xytext=(-4, 4), textcoords="offset points", ha="right", fontsize=9)
+        axes.annotate(
+            words,
+            (high, peak / _TERA),
+            xytext=(-4, 5),
+            textcoords="offset points",
+            ha="right",
+            fontsize=9,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        )
     ridge = min(drawn) / bandwidth
     middle = float(np.sqrt(low * ridge))
     axes.annotate(
