@@ -166,7 +166,6 @@ def training_section(answer: TrainingAnswer) -> Section:
             _memory_bar(training_memory(answer), e.capacity_bytes),
             _verdict(e.verdict, bool(e.fits)),
             *_run(e),
-            Fact("at", rate_words(e.rates), tone="note"),
         ),
     )
 
@@ -273,7 +272,7 @@ def _how_found(answer: TrainingAnswer) -> str:
 def _run(e: TrainingEstimate) -> list[Fact]:
     """What the whole run takes, when its tokens are known."""
     if e.tokens is None:
-        return []
+        return [Fact("whole run", ("give its tokens (--tokens 15T) for days, money, energy and carbon",), tone="note")]
     took = (f"{e.days:,.1f} days", f"{e.steps:,.0f} steps", f"{format_count(e.device_hours)} device-hours")
     usd, kwh, carbon = e.cost_usd, e.energy_kwh, e.carbon_kg
     costs = (
@@ -281,7 +280,7 @@ def _run(e: TrainingEstimate) -> list[Fact]:
         "energy unknown" if kwh is None else _energy(kwh),
         "carbon unknown" if carbon is None else format_carbon(carbon),
     )
-    return [Fact("whole run", (*took, *costs))]
+    return [Fact("whole run", (*took, *costs)), Fact("at", rate_words(e.rates), tone="note")]
 
 
 def _energy(kwh: float) -> str:
