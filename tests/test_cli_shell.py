@@ -11,9 +11,9 @@ import pytest
 import typer
 
 from tfsim.cli import main as cli
-from tfsim.cli.output import jsonable
 from tfsim.cli.shell import Lazy, LazyGroup, new_app
 from tfsim.errors import InputError
+from tfsim.plain import plain
 
 TFSIM = [sys.executable, "-m", "tfsim.cli.main"]
 HEAVY = ["numpy", "pydantic", "yaml", "pandas", "matplotlib", "scipy", "torch", "rich", "jinja2"]
@@ -151,7 +151,7 @@ def test_names_are_lazy_and_listed() -> None:
         _ = tfsim.nothing
 
 
-def test_jsonable() -> None:
+def test_plain_data() -> None:
     import numpy as np
     import pandas as pd
 
@@ -160,7 +160,7 @@ def test_jsonable() -> None:
             return {"time": np.float64(1.5), "nan": float("nan"), "path": Path("x")}
 
     frame = pd.DataFrame({"tp": [1, 2], "time": [0.5, np.inf]})
-    assert jsonable({"r": Result(), "f": frame, "a": np.arange(2), 1: (True, None, 10**30)}) == {
+    assert plain({"r": Result(), "f": frame, "a": np.arange(2), 1: (True, None, 10**30)}) == {
         "r": {"time": 1.5, "nan": None, "path": "x"},
         "f": [{"tp": 1, "time": 0.5}, {"tp": 2, "time": None}],
         "a": [0, 1],

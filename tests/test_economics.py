@@ -11,7 +11,6 @@ from tfsim.economics import (
     carbon_kg,
     cost,
     device_hours,
-    dollars_per_million_tokens,
     energy_kwh,
     money,
     rates,
@@ -28,7 +27,6 @@ def test_arithmetic_by_hand() -> None:
     assert money(4, 2.5) == 10
     assert energy_kwh(8, 3600, 700, 1.25) == pytest.approx(7.0)
     assert carbon_kg(7, 0.35) == pytest.approx(2.45)
-    assert dollars_per_million_tokens(3.6, 8, 1000) == pytest.approx(8.0)  # 8 x $0.001/s x 1000 s
 
 
 def test_arrays_broadcast() -> None:

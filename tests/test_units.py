@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tfsim import units
 from tfsim.errors import InputError
-from tfsim.units import as_number, ceil_div, floor_div, maximum, minimum, parse_quantity, where
+from tfsim.units import as_number, ceil_div, common_shape, floor_div, maximum, minimum, parse_quantity, where
 
 BIG = 2**53 + 1  # the first integer that a float cannot hold
 
@@ -67,9 +67,9 @@ def test_helpers_broadcast() -> None:
 @pytest.mark.parametrize(
     ("given_", "taken"),
     [
-        (3, 3), (2.5, 2.5), (10**30, 10**30), (np.int32(3), 3), (np.float32(2.5), 2.5),
+        (3, 3), (2.5, 2.5), (10**18, 10**18), (np.int32(3), 3), (np.float32(2.5), 2.5),
         (np.array(7), 7), ([1, 2], [1.0, 2.0]), ((1, 2.5), [1.0, 2.5]),
-        (np.array([[1], [2]]), [[1.0], [2.0]]), ([10**30, 1], [1e30, 1.0]),
+        (np.array([[1], [2]]), [[1.0], [2.0]]), ([10**18, 1], [1e18, 1.0]),
         (range(3), [0.0, 1.0, 2.0]),
     ],
 )  # fmt: skip
@@ -250,3 +250,16 @@ def test_reading_and_printing_one_quantity_needs_no_numpy() -> None:
         "as_number(3); ceil_div(7, 2); sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("x", [10**19, 1e300, [1, 1e19], 10**400])
+def test_as_number_refuses_what_nobody_means(x: object) -> None:
+    with pytest.raises(InputError, match=r"field: .*(implausibly large|not a finite)"):
+        as_number(x, "field")
+
+
+def test_common_shape() -> None:
+    assert common_shape(a=1, b=2.5, c=None) == ()
+    assert common_shape(a=np.ones((2, 1)), b=np.ones(3), c=4) == (2, 3)
+    with pytest.raises(InputError, match=r"do not broadcast: a \(2,\), b \(3,\)"):
+        common_shape(a=np.ones(2), b=np.ones(3), c=1)

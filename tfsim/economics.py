@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
-from tfsim.errors import InputError, unknown
+from tfsim.errors import InputError, choice, quote
 from tfsim.hardware import System
 from tfsim.hardware.prices import Term
 from tfsim.units import Number, as_number, parse_quantity
@@ -38,11 +38,6 @@ def energy_kwh(devices: Number, seconds: Number, power_w_per_device: Number, pue
 def carbon_kg(kwh: Number, carbon_kg_per_kwh: Number) -> Number:
     """Emissions of the electricity [kg CO2e]; what making the machines emitted is not included."""
     return kwh * carbon_kg_per_kwh
-
-
-def dollars_per_million_tokens(price_usd_per_device_hour: Number, devices: Number, tokens_per_s: Number) -> Number:
-    """Dollars per million tokens of ``devices`` that together make ``tokens_per_s``."""
-    return money(device_hours(devices, MILLION / tokens_per_s), price_usd_per_device_hour)
 
 
 @dataclass(frozen=True)
@@ -92,8 +87,9 @@ def rates(
     Raises: InputError for a malformed value, a PUE below 1, or a provider or term asked for without a quote. A price
     that is merely unpublished is None.
     """
-    if term not in get_args(Term):
-        raise unknown("price term", term, get_args(Term))
+    choice("price term", term, get_args(Term))
+    if provider is not None and not isinstance(provider, str):
+        raise InputError(f"provider: {quote(provider)} is not a name")
     if term == "purchase":
         raise InputError("term: 'purchase' quotes are per device, not per hour: give --price")
     asked = provider is not None or term != "on-demand"

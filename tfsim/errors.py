@@ -1,6 +1,7 @@
 """The one error that means "the input is wrong", and how a wrong name is reported."""
 
 import difflib
+import os
 from collections.abc import Iterable
 
 _MESSAGE_LIMIT = 800
@@ -77,6 +78,31 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> InputError:
     elif not near and names:
         message += f": choose from {', '.join(names[:20])}"
     return InputError(message)
+
+
+def name_or_path(kind: str, value: object) -> str:
+    """`value` as text, when it is a name or a path.
+
+    Raises: InputError for anything else.
+    """
+    if isinstance(value, str | os.PathLike):
+        text = os.fspath(value)
+        if isinstance(text, str) and text.strip():
+            return text
+    raise InputError(f"{kind}: {quote(value)} is not a name or a path")
+
+
+def choice(field: str, value: object, allowed: Iterable[str]) -> str:
+    """`value`, when it is one of the words `allowed`.
+
+    Raises: InputError naming the field and the nearest valid word.
+    """
+    names = list(allowed)
+    if isinstance(value, str) and value in names:
+        return value
+    if isinstance(value, str):
+        raise unknown(field, value, names)
+    raise InputError(f"{field}: {quote(value)} is not a word: choose from {', '.join(names[:20])}")
 
 
 def _bare(name: str) -> str:

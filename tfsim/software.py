@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tfsim.errors import unknown
+from tfsim.errors import choice
 from tfsim.operators.core import Style
 
 
@@ -58,9 +58,7 @@ SOFTWARE: dict[str, Software] = {
 
 def software(name: str) -> Software:
     """The software style called ``name``. Raises InputError for an unknown one."""
-    if name not in SOFTWARE:
-        raise unknown("software", name, SOFTWARE)
-    return SOFTWARE[name]
+    return SOFTWARE[choice("software", name, SOFTWARE)]
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,4 @@ PRECISIONS: dict[str, Precision] = {
 
 def precision(name: str) -> Precision:
     """The precision policy called ``name``. Raises InputError for an unknown one."""
-    if name not in PRECISIONS:
-        raise unknown("precision", name, PRECISIONS)
-    return PRECISIONS[name]
+    return PRECISIONS[choice("precision", name, PRECISIONS)]

@@ -31,13 +31,16 @@ else:  # reading and printing a single quantity must not wait for NumPy to load
 # Arithmetic that keeps both: Python ints exact, arrays float64.
 
 
+LARGEST = 1e18  # no count, length or rate a user means is larger, and products of several stay far from overflow
+
+
 def as_number(x: object, name: str = "value", *, at_least: float | None = None, whole: bool = False) -> Number:
     """A user's number (or array of numbers) as the rest of tfsim takes it.
 
     Python ints and floats stay, NumPy scalars become Python numbers, lists and integer arrays
     become float64 arrays. With `at_least` smaller values, with `whole` fractions are refused.
 
-    Raises: InputError naming `name` for bools, text, NaN, infinities and anything else.
+    Raises: InputError naming `name` for bools, text, NaN, infinities, empty arrays and anything else.
     """
     if isinstance(x, bool) or not isinstance(x, int | float) or type(x) not in (int, float):
         number = _from_numpy(x, name)
@@ -56,6 +59,8 @@ def as_number(x: object, name: str = "value", *, at_least: float | None = None, 
         import numpy as np
 
         finite = bool(np.isfinite(number).all())
+        if not number.size:
+            raise InputError(f"{name}: an array without numbers")
         fits = at_least is None or not bool((number < at_least).any())
         integral = not whole or not finite or bool((number == np.floor(number)).all())
     if not finite:
@@ -64,7 +69,27 @@ def as_number(x: object, name: str = "value", *, at_least: float | None = None, 
         raise InputError(f"{name}: {quote(x)} is below {at_least:g}")
     if not integral:
         raise InputError(f"{name}: {quote(x)} is not a whole number")
+    if abs(number) > LARGEST if isinstance(number, int | float) else bool((abs(number) > LARGEST).any()):
+        raise InputError(f"{name}: {quote(x)} is implausibly large (above {LARGEST:g})")
     return number
+
+
+def common_shape(**numbers: object) -> tuple[int, ...]:
+    """The shape that a user's numbers broadcast to; None stands for a number not given.
+
+    Raises: InputError naming the arrays when they do not broadcast.
+    """
+    arrays = {name: x for name, x in numbers.items() if x is not None and not _all_scalar(x)}
+    if not arrays:
+        return ()
+    import numpy as np
+
+    shapes = {name: np.shape(x) for name, x in arrays.items()}  # type: ignore[call-overload]
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        words = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise InputError(f"arrays of shapes that do not broadcast: {words}") from None
 
 
 def _from_numpy(x: object, name: str) -> Number:

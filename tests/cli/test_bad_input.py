@@ -61,7 +61,7 @@ def message(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ([*TRAIN, *JOB, "--tp", "0"], "'--tp'"),
         ([*TRAIN, *JOB, "--zero-stage", "4"], "'--zero-stage'"),
         ([*TRAIN, *JOB, "--recompute", "all"], "--recompute: 'all': must be 'none', 'selective' or 'full'"),
-        ([*TRAIN, *JOB, "--tp", "16", "--auto"], "no plan divides"),
+        ([*TRAIN, *JOB, "--tp", "16", "--auto"], "no plan with tp 16 divides"),
         ([*SERVE, "--batch", "0"], "--batch: '0': must be at least 1"),
         ([*SERVE, "--input-len", "-5"], "--input-len: '-5': is negative"),
         ([*SERVE, "--memory-utilization", "2"], "--memory-utilization"),

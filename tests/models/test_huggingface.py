@@ -379,7 +379,8 @@ def test_mutated_configs_never_crash(data: st.DataObject) -> None:
         for step in parents:
             inner = inner[step]
         if data.draw(st.booleans()):
-            inner[last] = data.draw(st.sampled_from(SWAPS))
+            # a copy: the next mutation may change what this one put in
+            inner[last] = copy.deepcopy(data.draw(st.sampled_from(SWAPS)))
         else:
             del inner[last]
     try:

@@ -88,7 +88,7 @@ def test_names_do_not_mind_case() -> None:
     [
         ("llama-3.1-71b", r"unknown model 'llama-3.1-71b': did you mean llama-3.1-70b"),
         ("zzz", r"unknown model 'zzz' \(tfsim model list shows all\)"),
-        ("", "a model is a name or a path"),
+        ("", "not a name or a path"),
         ("nul\x00l", "unknown model"),
     ],
 )

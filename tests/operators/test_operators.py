@@ -8,7 +8,7 @@ import pytest
 from tfsim.operators.attention import attention, keys_in_reach, pairs_twice, prefill_pairs_twice
 from tfsim.operators.backward import RULES, backward, recompute
 from tfsim.operators.collectives import collective
-from tfsim.operators.core import Style, Tensor, Weight, activation, saved_union
+from tfsim.operators.core import Style, Tensor, Weight, activation, kept_for_backward
 from tfsim.operators.elementwise import activate, cross_entropy, embedding, gate, norm, residual, rotary
 from tfsim.operators.formats import FORMATS, element_bytes, weight_bytes
 from tfsim.operators.matmul import grouped_linear, linear
@@ -53,7 +53,8 @@ def test_attention_flops_and_kept_scores() -> None:
     assert fused.bytes_moved < eager.bytes_moved
     assert sum(op.flops for op in backward([eager], BF16)) == 2 * eager.flops
     assert sum(op.flops for op in backward([fused], Style("bf16", "eager", "fused"))) == 5 * eager.flops // 2
-    assert "attention.probabilities" not in saved_union([eager], without_recomputable=True)
+    probabilities = 2 * 4 * 8 * 8 * (4 + 2)  # fp32, and the bf16 copy that multiplies the values
+    assert kept_for_backward([eager]).bytes - kept_for_backward([eager], selective=True).bytes == probabilities
 
 
 @pytest.mark.parametrize(

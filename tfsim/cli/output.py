@@ -1,14 +1,14 @@
 """What commands print with: JSON, tables and lists of facts on stdout."""
 
 import json
-import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from tfsim.errors import one_line
+from tfsim.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,32 +19,8 @@ _LONGEST = 4000  # characters of a cell
 
 
 def print_json(value: object) -> None:
-    """Print `value` as JSON, and nothing else, on stdout. See `jsonable`."""
-    print(json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def jsonable(value: object) -> Any:
-    """`value` in JSON's types: results by their to_dict(), tables as a list of rows.
-
-    NumPy numbers become Python's; NaN and infinities become null, which JSON cannot write.
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [jsonable(item) for item in value]
-    if hasattr(value, "iterrows"):  # a DataFrame's to_dict() would be by column
-        return jsonable(value.to_dict(orient="records"))  # type: ignore[attr-defined]
-    if hasattr(value, "model_dump"):
-        return jsonable(value.model_dump(mode="json"))
-    if hasattr(value, "to_dict"):
-        return jsonable(value.to_dict())
-    if hasattr(value, "tolist"):  # a NumPy array or scalar
-        return jsonable(value.tolist())
-    return str(value)  # a path or a date
+    """Print `value` as JSON, and nothing else, on stdout. See `tfsim.plain`."""
+    print(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def console() -> "Console":

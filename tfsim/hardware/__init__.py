@@ -12,7 +12,7 @@ from tfsim.hardware.library import (
     systems_with,
 )
 from tfsim.hardware.prices import Price
-from tfsim.hardware.system import Level, System
+from tfsim.hardware.system import Level, System, require_system
 
 __all__ = [
     "Device",
@@ -30,5 +30,6 @@ __all__ = [
     "list_systems",
     "load_device",
     "load_system",
+    "require_system",
     "systems_with",
 ]

@@ -13,7 +13,7 @@ from tfsim.hardware.dtypes import (
     matmul_rate,
 )
 from tfsim.hardware.figures import Figure, figures_in
-from tfsim.hardware.overrides import overridden, settable
+from tfsim.hardware.overrides import overridden, read_overrides, settable
 from tfsim.hardware.prices import TERMS, Price, Term, default_price, provider_price
 from tfsim.hardware.profile import DeviceProfile, Kind, Topology
 
@@ -312,7 +312,7 @@ class Device:
 
         Raises: InputError for an unknown field (with the nearest valid one) or a bad value.
         """
-        return Device(overridden(self.profile, values, SHORT_NAMES, OPTIONAL))
+        return Device(overridden(self.profile, read_overrides(values), SHORT_NAMES, OPTIONAL))
 
     def settable(self) -> list[str]:
         """Every field that with_overrides takes."""

@@ -131,6 +131,17 @@ class Ratio(Figure):
     dimension = "count"
 
 
+class Overhead(Ratio):
+    """Site power / computer power, at least 1 (PUE)."""
+
+    @field_validator("value")
+    @classmethod
+    def _at_least_one(cls, value: int | float | None) -> int | float | None:
+        if value is not None and value < 1:
+            raise ValueError("a PUE is at least 1")
+        return value
+
+
 class UsdPerKwh(Figure):
     """An electricity price [USD/kWh]."""
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tfsim.errors import InputError, quote, unknown
+from tfsim.errors import InputError, name_or_path, quote, unknown
 from tfsim.files import data_dir, read_json, read_yaml, validate
 from tfsim.hardware.device import Device
 from tfsim.hardware.profile import DeviceProfile
@@ -35,11 +35,12 @@ def load_device(name: str | os.PathLike[str]) -> Device:
 
     Raises: InputError for an unknown name (with the nearest valid one) or a faulty file.
     """
+    text = name_or_path("device", name)
     path = _path_in(name)
     if path is None:
-        path = _named("devices", os.fspath(name))
+        path = _named("devices", text)
     if path is None:
-        raise unknown("device", os.fspath(name), _known("devices"))
+        raise unknown("device", text, _known("devices"))
     return Device(validate(DeviceProfile, _read(path), str(path)))
 
 
@@ -51,11 +52,12 @@ def load_system(name: str | os.PathLike[str]) -> System:
     Raises: InputError for an unknown name (for a device's name: with the systems that have it) or
     a faulty file.
     """
+    text = name_or_path("system", name)
     path = _path_in(name)
     if path is None:
-        path = _named("systems", os.fspath(name))
+        path = _named("systems", text)
     if path is None:
-        raise _no_system(os.fspath(name))
+        raise _no_system(text)
     profile = _system_profile(path)
     beside = path.parent / f"{profile.device}.yaml"
     return System(profile, load_device(beside if beside.is_file() else profile.device))

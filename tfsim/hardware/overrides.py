@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-from tfsim.errors import unknown
+from tfsim.errors import InputError, quote, unknown
 from tfsim.files import validate
 from tfsim.hardware.figures import OVERRIDE, Strict, figures_in
 
@@ -38,6 +38,16 @@ def overridden(
             raise unknown("field to set", field, known)
         _put(data, short_names.get(name, name).split("."), {"value": value, "source": OVERRIDE})
     return validate(type(profile), data, "--set")
+
+
+def read_overrides(values: object) -> dict[str, str | int | float]:
+    """`values` as fields and what they become.
+
+    Raises: InputError when it is no mapping of names to values.
+    """
+    if not isinstance(values, Mapping) or not all(isinstance(field, str) for field in values):
+        raise InputError(f"overrides: {quote(values)} is not a mapping of field names to values")
+    return dict(values)
 
 
 def _put(tree: Any, steps: list[str], figure: dict[str, Any]) -> None:

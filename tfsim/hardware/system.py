@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tfsim.errors import InputError, unknown
+from tfsim.errors import InputError, quote, unknown
 from tfsim.hardware.device import Device
 from tfsim.hardware.figures import (
     Bytes,
@@ -16,7 +16,7 @@ from tfsim.hardware.figures import (
     Count,
     Figure,
     KgPerKwh,
-    Ratio,
+    Overhead,
     Seconds,
     Source,
     Strict,
@@ -25,7 +25,7 @@ from tfsim.hardware.figures import (
     Watts,
     figures_in,
 )
-from tfsim.hardware.overrides import overridden
+from tfsim.hardware.overrides import overridden, read_overrides
 from tfsim.hardware.prices import Price, Term
 from tfsim.hardware.profile import Name, Topology, check_sources
 
@@ -65,7 +65,7 @@ class Host(Strict):
 class Site(Strict):
     """The data centre: defaults of hardware/site.yaml unless the system names its own."""
 
-    pue: Ratio
+    pue: Overhead
     carbon: KgPerKwh
     electricity: UsdPerKwh
 
@@ -244,11 +244,16 @@ class System:
             _ = level.bandwidth  # raises here, where the number of devices is known
         return tuple(spanned)
 
+    @property
+    def most_devices(self) -> int | None:
+        """The most devices it can join: max_devices, or one node where no network is described; None: no limit."""
+        if self.max_devices is None and not self.levels:
+            return self.devices_per_node
+        return self.max_devices
+
     def check_devices(self, n: int) -> None:
         """Raises InputError when the system cannot hold `n` devices."""
-        limit = self.max_devices
-        if limit is None and not self.levels:
-            limit = self.devices_per_node
+        limit = self.most_devices
         if limit is not None and n > limit:
             raise InputError(f"{self.name} joins at most {limit:,} devices, not {n:,}")
 
@@ -305,7 +310,7 @@ class System:
         of_device: dict[str, str | int | float] = {}
         fields = set(figures_in(self.profile)) | set(SHORT_NAMES) | self._optional_fields()
         settable_of_device = self.device.settable()
-        for field, value in values.items():
+        for field, value in read_overrides(values).items():
             name = field.strip()
             bare = name.removeprefix("device.")
             if bare == name and name in fields:
@@ -328,3 +333,10 @@ class System:
         if figure.value is None:
             raise InputError(f"{self.name} has no '{field}' ({figure.reason}): give --set site.{field}=VALUE")
         return figure.value
+
+
+def require_system(value: object) -> System:
+    """`value`, when it is a loaded system. Raises InputError otherwise (a name, say)."""
+    if not isinstance(value, System):
+        raise InputError(f"system: {quote(value)} is not a system: use tfsim.load_system")
+    return value

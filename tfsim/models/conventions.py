@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfsim.errors import unknown
+from tfsim.errors import choice
 from tfsim.models.counts import parameters
 from tfsim.models.decoder import segments
 from tfsim.models.shape import Shape
@@ -25,8 +25,7 @@ def training_flops(model: ModelSpec, seq_len: Number, convention: str, *, mtp: b
     projection and another pass of the output matrix (DeepSeek-V3, section 2.2).
     Raises InputError for an unknown convention.
     """
-    if convention not in CONVENTIONS:
-        raise unknown("FLOP convention", convention, CONVENTIONS)
+    choice("FLOP convention", convention, CONVENTIONS)
     if convention in ("palm", "6nd"):
         attention = _attention_width(model) if convention == "palm" else 0
         per_token = 6 * parameters(model).active_less_input_embedding + 6 * attention * seq_len

@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tfsim.errors import InputError
+from tfsim.errors import InputError, choice, quote
 from tfsim.models.decoder import FIRST, LAST, Segment, segments
 from tfsim.models.mixers import attention_span, kv_width
 from tfsim.models.shape import Shape
-from tfsim.models.spec import ModelSpec, MoE
+from tfsim.models.spec import ModelSpec, MoE, require_model
 from tfsim.operators.backward import backward
 from tfsim.operators.backward import recompute as recomputed
-from tfsim.operators.core import Operator, Style, Tensor, Weight, saved_union, total
+from tfsim.operators.core import Operator, Style, Tensor, Weight, kept_for_backward, total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
-from tfsim.units import Number, as_number, minimum
+from tfsim.plain import plain_fields
+from tfsim.units import Number, as_number, common_shape, minimum
 
 GROUPS = (
     "embed_token",
@@ -52,7 +53,7 @@ class Parameters:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {**self.__dict__, "by_group": dict(self.by_group)}
+        return plain_fields(self)
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,7 @@ class Counts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, operators left out."""
-        plain = {key: value for key, value in self.__dict__.items() if key not in ("operators", "parameters")}
-        return {"parameters": self.parameters.to_dict(), **plain}
+        return plain_fields(self, leave_out=("operators",))
 
 
 def weights_of(parts: Iterable[Segment]) -> list[tuple[Weight, int]]:
@@ -163,22 +163,23 @@ class Saved:
 def saved_activations(spec: ModelSpec, parts: Iterable[Segment], recompute: str, stream: Tensor) -> Saved:
     """Saved bytes per block kind and in all. With ``full`` recomputation a block keeps only its input ``stream``."""
     by_block: dict[str, Number] = {}
-    fixed: dict[str, Tensor] = {}
+    shared: dict[str, Tensor] = {}
+    ends: Number = 0
     for part in parts:
-        kept = saved_union(part.operators, without_recomputable=recompute == "selective")
+        kept = kept_for_backward(part.operators, selective=recompute == "selective")
         if part.name in (FIRST, LAST):
-            fixed |= {f"{part.name}/{name}": tensor for name, tensor in kept.items()}
+            ends = ends + kept.bytes
         elif recompute == "full":
             by_block[part.name] = stream.bytes
         else:
-            by_block[part.name] = total(t.bytes for t in kept.values() if t.scope == "block")
-            fixed |= {name: t for name, t in kept.items() if t.scope == "model"}
-    ends = total(t.bytes for t in fixed.values())
+            by_block[part.name] = kept.bytes
+            shared |= kept.shared
+    fixed = ends + total(t.bytes for t in shared.values())
     period = last_period(spec.layer_blocks)
     mean = total(by_block[name] for name in period)
     per_layer = mean // len(period) if isinstance(mean, int) and mean % len(period) == 0 else mean / len(period)
-    whole = ends + total(by_block[name] * repeat for name, repeat in spec.block_counts.items())
-    return Saved(by_block, ends, per_layer, whole)
+    whole = fixed + total(by_block[name] * repeat for name, repeat in spec.block_counts.items())
+    return Saved(by_block, fixed, per_layer, whole)
 
 
 def count(
@@ -207,6 +208,7 @@ def count(
     kept and moved. ``recompute`` adds forward work and drops kept tensors. ``latent``, ``experts``: see Shape.
     Raises InputError for a value out of range.
     """
+    require_model(model)
     batch_ = as_number(batch, "batch", at_least=1, whole=True)
     past = as_number(past_len, "past_len", at_least=0, whole=True)
     if seq_len is None:
@@ -214,18 +216,20 @@ def count(
         if seq_len is None:
             raise InputError("seq_len: give the number of tokens; the model states no max_seq_len")
     seq = as_number(seq_len, "seq_len", at_least=1, whole=True)
-    _choice("phase", phase, ("forward", "forward_backward", "decode"))
-    _choice("attention", attention, ("fused", "eager"))
-    _choice("style", style, ("eager", "fused"))
-    _choice("causal", causal, ("full", "halved"))
-    _choice("logits", logits, ("all", "last"))
-    _choice("recompute", recompute, ("none", "selective", "full"))
-    _choice("latent", latent, ("absorbed", "expanded"))
-    _choice("experts", experts, ("routed", "all"))
-    _choice("dtype", dtype, FORMAT_NAMES)
-    if not isinstance(dropout, int | float) or isinstance(dropout, bool) or not 0 <= dropout < 1:
-        raise InputError(f"dropout: {dropout!r} is not a probability in [0, 1)")
-    run = Style(dtype, style, attention, float(dropout))
+    choice("phase", phase, ("forward", "forward_backward", "decode"))
+    choice("attention", attention, ("fused", "eager"))
+    choice("style", style, ("eager", "fused"))
+    choice("causal", causal, ("full", "halved"))
+    choice("logits", logits, ("all", "last"))
+    choice("recompute", recompute, ("none", "selective", "full"))
+    choice("latent", latent, ("absorbed", "expanded"))
+    choice("experts", experts, ("routed", "all"))
+    choice("dtype", dtype, FORMAT_NAMES)
+    rate = as_number(dropout, "dropout", at_least=0)
+    if not isinstance(rate, int | float) or rate >= 1:
+        raise InputError(f"dropout: {quote(dropout)} is not one probability in [0, 1)")
+    common_shape(batch=batch_, seq_len=seq, past_len=past)
+    run = Style(dtype, style, attention, float(rate))
     shape = Shape(
         batch_,
         seq,
@@ -266,8 +270,3 @@ def count(
         weight_bytes=total(weight.bytes * repeat for weight, repeat in weights_of(segments(model, Shape(1, 1)))),
         operators=tuple(rows),
     )
-
-
-def _choice(name: str, value: object, allowed: Iterable[str]) -> None:
-    if value not in tuple(allowed):
-        raise InputError(f"{name}: {value!r} is not one of {', '.join(allowed)}")

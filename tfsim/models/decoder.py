@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfsim.models.feedforward import feed_forward
+from tfsim.models.experts import experts
+from tfsim.models.feedforward import mlp
 from tfsim.models.mixers import mix
-from tfsim.models.parts import BlockContext, as_stream, model_norm
+from tfsim.models.parts import BlockContext, as_stream, model_norm, to_stream
 from tfsim.models.shape import Shape
-from tfsim.models.spec import ModelSpec
+from tfsim.models.spec import ModelSpec, MoE
 from tfsim.operators.collectives import collective
 from tfsim.operators.core import CollectiveKind, Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import cross_entropy, embedding, pointwise, residual
@@ -75,6 +76,7 @@ def embedding_operators(spec: ModelSpec, shape: Shape) -> list[Operator]:
                 style=style,
                 group="embed_other",
                 component="embed_frontend",
+                fmt=weight_format(spec, "embed_other"),
             )
         )
     if spec.positions:
@@ -117,6 +119,7 @@ def head_operators(spec: ModelSpec, shape: Shape, *, loss: bool) -> list[Operato
                 style=style,
                 group="head",
                 component="head",
+                fmt=weight_format(spec, "head"),
             )
         )
         x = ops[-1].output
@@ -134,8 +137,8 @@ def head_operators(spec: ModelSpec, shape: Shape, *, loss: bool) -> list[Operato
             group="head",
             component="head",
             bias=spec.head_bias,
+            bias_fmt=spec.dtype,
             weight=matrix,
-            bias_group="head",
         )
     )
     logits = ops[-1].output
@@ -147,6 +150,16 @@ def head_operators(spec: ModelSpec, shape: Shape, *, loss: bool) -> list[Operato
     if loss:
         ops.append(cross_entropy(logits, tokens=positions, vocab=vocab, style=style))
     return ops
+
+
+def feed_forward(context: BlockContext, x: Tensor) -> list[Operator]:
+    """The FFN of a block applied to the (normalised) stream ``x``."""
+    ffn, d_model, shape = context.block.ffn, context.spec.d_model, context.shape
+    if isinstance(ffn, MoE):
+        return experts(context, ffn, x)
+    x, gathered = as_stream("ffn.gather", x, d_model, shape)
+    ops = gathered + mlp(context, ffn, x, prefix="", group="ffn_dense", component="ffn")
+    return [*ops, to_stream("ffn.reduce", ops[-1].output, d_model, shape)]
 
 
 def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:

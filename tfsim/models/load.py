@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tfsim.errors import InputError, quote, unknown
+from tfsim.errors import InputError, name_or_path, unknown
 from tfsim.files import read_json, read_yaml, validate
 from tfsim.models.spec import ModelSpec
 
@@ -32,7 +32,7 @@ class ZooModel:
         return dict(self.__dict__)
 
 
-def load_model(name_or_path: str | os.PathLike[str], ignore_fields: Sequence[str] = ()) -> ModelSpec:
+def load_model(name: str | os.PathLike[str], ignore_fields: Sequence[str] = ()) -> ModelSpec:
     """The model of this name in the zoo, or in this file.
 
     A path (it holds a separator, ends in .yaml, .yml or .json, or is a folder) is a tfsim YAML, a Hugging Face
@@ -42,9 +42,7 @@ def load_model(name_or_path: str | os.PathLike[str], ignore_fields: Sequence[str
 
     Raises: InputError, one line naming the file and field, or the nearest name in the zoo.
     """
-    text = os.fspath(name_or_path)
-    if not isinstance(text, str) or not text:
-        raise InputError(f"a model is a name or a path, not {quote(text)}")
+    text = name_or_path("model", name)
     file = _zoo_files().get(text.lower())
     if file is None and not _is_path(text):
         raise unknown("model", text, _zoo_files())

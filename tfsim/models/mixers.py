@@ -34,6 +34,7 @@ def _projection(
         component="attn_proj",
         fmt=context.fmt(name, "attn"),
         bias=bias,
+        bias_fmt=context.spec.dtype,
     )
 
 
@@ -158,7 +159,8 @@ def _qk_norm(context: BlockContext, mixer: Attention, label: str, x: Tensor, hea
         "each_head": (tokens * heads, d, heads),
         "full": (tokens, heads * d, 1),
     }[mixer.qk_norm.scope]
-    return apply_norm(label, x, mixer.qk_norm.norm, rows=rows, width=width, shape=context.shape, copies=copies)
+    shape, fmt = context.shape, context.spec.dtype
+    return apply_norm(label, x, mixer.qk_norm.norm, rows=rows, width=width, shape=shape, copies=copies, fmt=fmt)
 
 
 def latent_attention(context: BlockContext, mixer: MLA, x: Tensor) -> list[Operator]:
@@ -216,7 +218,8 @@ def latent_attention(context: BlockContext, mixer: MLA, x: Tensor) -> list[Opera
 
 
 def _latent_norm(context: BlockContext, name: str, x: Tensor, width: int) -> Operator:
-    return apply_norm(name, x, context.spec.norm, rows=context.shape.tokens, width=width, shape=context.shape)
+    spec, shape = context.spec, context.shape
+    return apply_norm(name, x, spec.norm, rows=shape.tokens, width=width, shape=shape, fmt=spec.dtype)
 
 
 def _absorbed(

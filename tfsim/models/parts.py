@@ -27,7 +27,7 @@ class BlockContext:
 
 
 def apply_norm(
-    name: str, x: Tensor, spec: Norm, *, rows: Number, width: Number, shape: Shape, copies: Number = 1
+    name: str, x: Tensor, spec: Norm, *, rows: Number, width: Number, shape: Shape, fmt: str, copies: Number = 1
 ) -> Operator:
     """A norm operator from its specification."""
     return norm(
@@ -44,12 +44,13 @@ def apply_norm(
         late_cast=spec.late_cast,
         one_kernel=spec.fused,
         weight_copies=copies,
+        fmt=fmt,
     )
 
 
 def model_norm(name: str, x: Tensor, spec: ModelSpec, shape: Shape) -> Operator:
     """The model's norm over the residual stream."""
-    return apply_norm(name, x, spec.norm, rows=shape.stream_tokens, width=spec.d_model, shape=shape)
+    return apply_norm(name, x, spec.norm, rows=shape.stream_tokens, width=spec.d_model, shape=shape, fmt=spec.dtype)
 
 
 def as_stream(name: str, x: Tensor, width: Number, shape: Shape) -> tuple[Tensor, list[Operator]]:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from tfsim.errors import InputError, quote
 from tfsim.operators.formats import FORMAT_NAMES
 
 MAX_SIZE = 10**9
@@ -313,6 +314,13 @@ class ModelSpec(Strict):
     def block_counts(self) -> dict[str, int]:
         """How many layers use each block."""
         return {name: self.layer_blocks.count(name) for name in self.blocks}
+
+
+def require_model(value: object) -> ModelSpec:
+    """``value``, when it is a loaded model. Raises InputError otherwise (a name, say)."""
+    if not isinstance(value, ModelSpec):
+        raise InputError(f"model: {quote(value)} is not a model: use tfsim.load_model")
+    return value
 
 
 _TOKEN = re.compile(r"\s*(?:(\()|(\))(?:\*(\d{1,6}))?|([A-Za-z_][\w.-]*)(?:\*(\d{1,6}))?)")

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from tfsim.operators.core import Operator, Style, total
-from tfsim.units import Number
+from tfsim.operators.core import Operator, Style
 
 Rule = Callable[[Operator, Style], list[Operator]]
 
@@ -108,8 +107,3 @@ def recompute(operators: Iterable[Operator], mode: str) -> list[Operator]:
         return []
     chosen = [op for op in operators if mode == "full" or op.kind == "attention"]
     return [replace(op, phase="recompute", saves=()) for op in chosen]
-
-
-def flops_of(operators: Iterable[Operator]) -> Number:
-    """Matrix FLOPs of a list of operators."""
-    return total(op.flops for op in operators)

@@ -131,7 +131,7 @@ def total(values: Iterable[Number]) -> Number:
 class Style:
     """How operators are executed: activation ``dtype``; ``pointwise`` ``eager`` (one kernel per torch operation, each
     keeping its own inputs) or ``fused`` (norms, gates and the loss as single kernels); ``attention`` ``eager``
-    (scores materialised) or ``fused`` (FlashAttention-like); ``dropout`` probability; ``training``: keep tensors."""
+    (scores materialised) or ``fused`` (FlashAttention-like); ``dropout`` probability."""
 
     dtype: str = "bf16"
     pointwise: Literal["eager", "fused"] = "eager"
@@ -164,11 +164,21 @@ def upcast(x: Tensor, style: Style) -> Tensor:
     return replace(x, name=f"{x.name}.fp32", bytes_per_element=4) if style.low_precision else x
 
 
-def saved_union(operators: Iterable[Operator], *, without_recomputable: bool = False) -> dict[str, Tensor]:
-    """The storages kept for the backward pass, each once, by name."""
-    kept: dict[str, Tensor] = {}
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a piece of a model keeps for its backward pass: ``bytes`` of its own storages, and ``shared`` ones (rotary
+    tables) that exist once however many pieces keep them."""
+
+    bytes: Number
+    shared: dict[str, Tensor]
+
+
+def kept_for_backward(operators: Iterable[Operator], *, selective: bool = False) -> Kept:
+    """The storages kept for the backward pass, each once; ``selective`` leaves out what is computed again."""
+    names: dict[str, Tensor] = {}
     for op in operators:
         for tensor in op.saves:
-            if not (without_recomputable and tensor.recomputable):
-                kept.setdefault(tensor.name, tensor)
-    return kept
+            if not (selective and tensor.recomputable):
+                names.setdefault(tensor.name, tensor)
+    own = total(t.bytes for t in names.values() if t.scope == "block")
+    return Kept(own, {name: t for name, t in names.items() if t.scope == "model"})

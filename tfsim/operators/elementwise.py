@@ -25,6 +25,7 @@ def norm(
     late_cast: bool = False,
     one_kernel: bool = False,
     weight_copies: Number = 1,
+    fmt: str = "bf16",
 ) -> Operator:
     """RMSNorm (Zhang and Sennrich 2019) or LayerNorm (Ba et al. 2016) over the last dimension of [rows, width].
 
@@ -56,9 +57,9 @@ def norm(
         passes = 1
     weights: tuple[Weight, ...] = ()
     if weight:
-        weights += (Weight(f"{name}.weight", "norm", width, copies=weight_copies),)
+        weights += (Weight(f"{name}.weight", "norm", width, copies=weight_copies, fmt=fmt),)
     if bias:
-        weights += (Weight(f"{name}.bias", "norm", width, copies=weight_copies),)
+        weights += (Weight(f"{name}.bias", "norm", width, copies=weight_copies, fmt=fmt),)
     return pointwise(
         name, "norm", out, saves=tuple(saves), weights=weights, vector_flops=6 * elements, passes=passes, style=style
     )
@@ -130,6 +131,23 @@ def gate(name: str, gate_out: Tensor, up: Tensor, function: str, *, elements: Nu
         )
         return [act, product]
     return [pointwise(name, "pointwise", out, saves=(gate_out, up), vector_flops=9 * elements, inputs=2, style=style)]
+
+
+def softmax(name: str, x: Tensor, out: Tensor, *, rows: Number, width: Number, style: Style) -> Operator:
+    """Softmax over the last dimension of [rows, width] in fp32 (a router's scores); keeps its result."""
+    read = rows * width * x.bytes_per_element
+    return Operator(
+        name,
+        "softmax",
+        "other",
+        out,
+        dims={"elements": rows * width, "passes": 1},
+        vector_flops=8 * rows * width,
+        read=read,
+        write=rows * width * 4,
+        saves=(out,),
+        rate=style.dtype,
+    )
 
 
 def rotary(name: str, x: Tensor, *, elements: Number, tables: tuple[Tensor, ...], style: Style) -> Operator:

@@ -14,7 +14,7 @@ from tfsim.units import Number, ceil_div
 @dataclass(frozen=True)
 class Format:
     """``bits`` per element; a scale of ``scale_bits`` per ``rows`` x ``columns`` elements; ``tensor_bits`` once per
-    matrix. ``compute``: the matrix rate a matmul with such weights runs at when activations are quantised alike."""
+    matrix. ``weight_only``: activations are not quantised, matmuls run at their dtype's rate."""
 
     name: str
     bits: int

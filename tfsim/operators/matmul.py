@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfsim.operators.core import Operator, Style, Tensor, Weight, activation
+from tfsim.operators.formats import FORMATS
 from tfsim.units import Number
 
 
@@ -20,17 +21,17 @@ def linear(
     component: str,
     fmt: str = "bf16",
     bias: bool = False,
+    bias_fmt: str = "bf16",
     weight: Weight | None = None,
-    bias_group: str | None = None,
 ) -> Operator:
     """y = x W^T (+ b): [tokens, k] x [n, k]. FLOPs 2 tokens n k (the bias is not counted); keeps its input.
 
-    ``weight`` replaces the layer's own matrix (a tied embedding). Raises nothing: shapes are checked by the model.
+    ``weight`` replaces the layer's own matrix (a tied embedding); ``bias_fmt``: biases stay out of quantisation.
     """
     matrix = weight or Weight(f"{name}.weight", group, n, k, fmt=fmt)
     weights: tuple[Weight, ...] = (matrix,)
     if bias:
-        weights += (Weight(f"{name}.bias", bias_group or group, n, bias=True),)
+        weights += (Weight(f"{name}.bias", group, n, fmt=bias_fmt, bias=True),)
     return Operator(
         name,
         "matmul",
@@ -52,8 +53,6 @@ def matmul_rate(fmt: str, style: Style) -> str:
     8- and 4-bit float formats and int8 are assumed to run on the matching units (W8A8, W4A4); weight-only integer
     formats are expanded to the activation dtype first.
     """
-    from tfsim.operators.formats import FORMATS
-
     return style.dtype if FORMATS[fmt].weight_only or FORMATS[fmt].bits >= 16 else fmt
 
 
@@ -69,6 +68,7 @@ def grouped_linear(
     style: Style,
     fmt: str,
     bias: bool,
+    bias_fmt: str = "bf16",
     component: str = "moe_experts",
     group: str = "moe_routed",
 ) -> Operator:
@@ -76,7 +76,7 @@ def grouped_linear(
     matrix = Weight(f"{name}.weight", group, n, k, experts, fmt)
     weights: tuple[Weight, ...] = (matrix,)
     if bias:
-        weights += (Weight(f"{name}.bias", group, n, 1, experts, bias=True),)
+        weights += (Weight(f"{name}.bias", group, n, 1, experts, bias_fmt, bias=True),)
     return Operator(
         name,
         "grouped_matmul",

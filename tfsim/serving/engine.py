@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfsim.economics import SECONDS_PER_HOUR, Rates, cost, rates, token_cost
-from tfsim.errors import InputError
 from tfsim.operators.formats import FORMATS
 from tfsim.serving.estimate import Phase, ServingEstimate, fit_words
 from tfsim.serving.memory import Memory
@@ -19,7 +18,7 @@ from tfsim.serving.plans import Plan, plan_faults, possible, read_plan
 from tfsim.serving.search import best_plan, fitting, nearest_fit, refuse_impossible
 from tfsim.serving.steady import steady
 from tfsim.serving.workload import Engine, Load, make_engine, whole
-from tfsim.units import Number, floor_div, maximum
+from tfsim.units import Number, common_shape, floor_div, maximum
 
 MAX_BATCH = 512
 MAX_PREFILL_TOKENS = 8192
@@ -77,12 +76,14 @@ def serve(
         max_prefill_tokens=max_prefill_tokens,
     )
     load = read_load(devices, input_len, output_len, batch)
-    asked = (load.devices, load.input_len, load.output_len, load.batch, *engine.limits)
-    shape_of(*asked)
     known = rates(system, price, power, pue, carbon, provider, term)
-    chosen = best_plan(engine, load) if plan is None or plan == "auto" else read_plan(plan)
-    shape_of(*asked, chosen.tp, chosen.pp, chosen.ep)
-    if shape_of(load.devices, chosen.tp, chosen.pp, chosen.ep) == ():
+    asked = asked_numbers(engine, load, known)
+    common_shape(**asked)
+    auto = plan is None or (isinstance(plan, str) and plan == "auto")
+    chosen = best_plan(engine, load) if auto else read_plan(plan)
+    cut = {"tp": chosen.tp, "pp": chosen.pp, "ep": chosen.ep}
+    common_shape(**asked, **cut)
+    if common_shape(devices=load.devices, **cut) == ():
         refuse_impossible(plan_faults(engine.model, engine.system, load.devices, chosen), load.devices, chosen)
     return _estimate(engine, load, chosen, known)
 
@@ -97,16 +98,22 @@ def read_load(devices: Any, input_len: Any, output_len: Any, batch: Any) -> Load
     )
 
 
-def shape_of(*numbers: Any) -> tuple[int, ...]:
-    """The common shape of a user's numbers. Raises InputError when they do not broadcast."""
-    shapes = [np.asarray(x).shape for x in numbers]
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise InputError(
-            f"arrays of shapes {', '.join(map(str, shapes))} do not broadcast: give devices, input_len, output_len, "
-            "batch and the plan's fields shapes that do"
-        ) from None
+def asked_numbers(engine: Engine, load: Load, known: Rates) -> dict[str, Any]:
+    """All numbers of a question by name, to see whether they broadcast."""
+    share, most, prefill = engine.limits
+    return {
+        "devices": load.devices,
+        "input_len": load.input_len,
+        "output_len": load.output_len,
+        "batch": load.batch,
+        "memory_utilization": share,
+        "max_batch": most,
+        "max_prefill_tokens": prefill,
+        "price": known.price_usd_per_device_hour,
+        "power": known.power_w_per_device,
+        "pue": known.pue,
+        "carbon": known.carbon_kg_per_kwh,
+    }
 
 
 def _estimate(engine: Engine, load: Load, plan: Plan, known: Rates) -> ServingEstimate:
@@ -119,7 +126,7 @@ def _estimate(engine: Engine, load: Load, plan: Plan, known: Rates) -> ServingEs
     everything = requests * (load.input_len + load.output_len)
     itl = found.period_s / load.output_len
     hour = cost(known, load.devices, SECONDS_PER_HOUR)
-    shape = shape_of(fits, tokens, hour.usd, hour.carbon_kg)
+    shape = common_shape(fits=fits, tokens=tokens, usd=hour.usd, carbon=hour.carbon_kg)
 
     def give(mask: Any) -> Callable[[Number], Number]:
         return lambda x: _masked(x, mask, shape)

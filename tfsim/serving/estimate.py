@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tfsim.economics import Rates
+from tfsim.plain import plain, plain_fields
 from tfsim.serving.memory import Memory
 from tfsim.units import Number, format_bytes, format_money, format_time
 
@@ -104,11 +105,11 @@ class ServingEstimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: arrays as lists, NaN as None, with what bounds each phase."""
-        plain: dict[str, Any] = _plain(self)
+        found = plain_fields(self)
         for name in ("prefill", "decode"):
             phase: Phase = getattr(self, name)
-            plain[name]["bound"] = _plain(phase.bound)
-        return plain
+            found[name]["bound"] = plain(phase.bound)
+        return found
 
     def __repr__(self) -> str:
         head = f"ServingEstimate: {self.model} on {self.system}, input {self.input_len}, output {self.output_len}"
@@ -131,20 +132,6 @@ class ServingEstimate:
                 f"  bound by  prefill: {self.prefill.bound}, decode: {self.decode.bound}",
             ]
         return "\n".join(lines)
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, float) and value != value:
-        return None
-    return value
 
 
 def fit_words(memory: Memory, label: str) -> str:

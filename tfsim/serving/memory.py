@@ -9,7 +9,7 @@ from tfsim.models.counts import layer_cache_bytes, weights_of
 from tfsim.models.decoder import FIRST, LAST, Segment, segments
 from tfsim.models.shape import Shape
 from tfsim.models.stages import Stage
-from tfsim.operators.core import total
+from tfsim.operators.core import kept_for_backward, total
 from tfsim.serving.passes import over_stages
 from tfsim.serving.plans import Plan
 from tfsim.serving.workload import Engine, Load
@@ -136,5 +136,7 @@ def footprint(engine: Engine, load: Load, plan: Plan) -> Footprint:
     shape = Shape(1, per_pass, causal="halved", logits="last", shards=plan.shards, style=engine.style)
     parts = segments(engine.model, shape)
     stream = per_pass * engine.model.d_model * engine.style.act
-    largest = maximum(*(op.read + op.write for part in parts for op in part.operators if op.comm is None))
+    # an operator's inputs, and its scores where attention is eager, are what it would keep for a backward pass
+    live = (kept_for_backward([op]).bytes + op.output.bytes for part in parts for op in part.operators)
+    largest = maximum(*live)
     return Footprint(engine, load, plan, parts, 2 * stream + largest)

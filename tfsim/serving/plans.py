@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfsim.errors import InputError, quote, unknown
+from tfsim.errors import InputError, choice, quote
 from tfsim.hardware import System
 from tfsim.models.cuts import cut_faults
 from tfsim.models.shape import Shards
@@ -22,7 +22,7 @@ from tfsim.models.spec import ModelSpec, MoE
 from tfsim.serving.workload import whole
 from tfsim.timing import Groups
 from tfsim.timing.collectives import Group
-from tfsim.units import Number, floor_div, where
+from tfsim.units import Number, floor_div, maximum, where
 
 FIELDS = ("tp", "pp", "ep")
 LARGEST_PP = 64
@@ -43,8 +43,8 @@ class Plan:
 
     @property
     def etp(self) -> Number:
-        """Ways each expert is cut."""
-        return floor_div(self.tp, self.ep)
+        """Ways each expert is cut (1 as well where ep does not divide tp: such a plan is refused)."""
+        return maximum(1, floor_div(self.tp, self.ep))
 
     @property
     def shards(self) -> Shards:
@@ -63,16 +63,13 @@ def read_plan(plan: Any) -> Plan:
     if not isinstance(plan, Mapping):
         raise InputError(f"plan: {quote(plan)} is not 'auto' or a mapping of {', '.join(FIELDS)}")
     for key in plan:
-        if key not in FIELDS:
-            raise unknown("plan field", str(key), FIELDS)
+        choice("plan field", key, FIELDS)
     return Plan(**{key: whole(value, f"plan.{key}") for key, value in plan.items()})
 
 
 def plan_faults(model: ModelSpec, system: System, devices: Number, plan: Plan) -> list[tuple[Any, str]]:
     """Everything that can be wrong with a plan: (where it is wrong, in words with the plan's fields in braces)."""
-    limit = system.max_devices
-    if limit is None and not system.levels:
-        limit = system.devices_per_node
+    limit = system.most_devices
     faults: list[tuple[Any, str]] = [
         (plan.devices > devices, "tp {tp} x pp {pp} needs more than the {devices} devices"),
         (devices % plan.devices != 0, "{devices} devices are not a multiple of tp {tp} x pp {pp}"),

@@ -61,8 +61,9 @@ def steady(engine: Engine, load: Load, plan: Plan) -> Steady:
     held = footprint(engine, load, plan)
     room = held.max_concurrency()
     batch = load.batch if load.batch is not None else maximum(1, minimum(room, engine.max_batch))
-    in_flight = minimum(plan.pp, batch)
-    decode = decode_pass(engine, plan, load.input_len + floor_div(load.output_len, 2), ceil_div(batch, in_flight))
+    each = ceil_div(batch, minimum(plan.pp, batch))
+    in_flight = ceil_div(batch, each)  # five sequences in four stages are three micro-batches of two, not four
+    decode = decode_pass(engine, plan, load.input_len + floor_div(load.output_len, 2), each)
     wait = where(in_flight > 1, maximum(0, in_flight * decode.heaviest - decode.seconds), 0)
     step = decode.seconds + wait
     together = minimum(load.prompts_per_pass(engine), batch)

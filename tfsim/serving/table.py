@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfsim.errors import InputError
+from tfsim.hardware import require_system
+from tfsim.models.spec import require_model
 from tfsim.serving.engine import serve
 from tfsim.serving.plans import FIELDS, candidates, possible
 from tfsim.serving.search import PIPELINE_MARGIN
-from tfsim.serving.workload import check_kinds, whole
+from tfsim.serving.workload import whole
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,7 +38,8 @@ def search_serving_plans(model: Any, system: Any, *, devices: Any, **options: An
 
     if any(np.ndim(x) for x in (devices, *options.values())):
         raise InputError("search_serving_plans takes one load: give scalars")
-    check_kinds(model, system)
+    require_model(model)
+    require_system(system)
     count = whole(devices, "devices")
     plans = candidates(model, system, count)
     keep = possible(model, system, count, plans)

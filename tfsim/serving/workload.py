@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tfsim.errors import InputError, quote, unknown
-from tfsim.hardware import System
-from tfsim.models.spec import Block, ModelSpec
+from tfsim.errors import InputError, choice, quote
+from tfsim.hardware import System, require_system
+from tfsim.models.spec import Block, ModelSpec, require_model
 from tfsim.operators.core import Style
 from tfsim.operators.formats import FORMAT_NAMES
 from tfsim.software import Software, software
@@ -17,7 +16,6 @@ from tfsim.units import Number, as_number, floor_div, maximum
 COMPUTE_DTYPES = ("bf16", "fp16", "fp32")
 WIDE_FORMATS = ("fp32", "tf32", "bf16", "fp16")
 QUANTISED_GROUPS = ("attn", "ffn_dense", "moe_routed", "moe_shared")
-LARGEST = 1e9  # devices, tokens or sequences: a larger number is surely a slip
 
 
 @dataclass(frozen=True)
@@ -85,20 +83,8 @@ def _groups(block: Block) -> tuple[str, ...]:
 
 
 def whole(value: Any, name: str) -> Number:
-    """A whole number (or array) from 1 to LARGEST. Raises InputError naming ``name``."""
-    number = as_number(value, name, at_least=1, whole=True)
-    above = number > LARGEST if isinstance(number, int | float) else (number > LARGEST).any()
-    if above:
-        raise InputError(f"{name}: {quote(value)} is implausibly large (above {LARGEST:g})")
-    return number
-
-
-def check_kinds(model: Any, system: Any) -> None:
-    """Raises InputError unless these are a loaded model and a loaded system."""
-    if not isinstance(model, ModelSpec):
-        raise InputError(f"model: {quote(model)} is not a model: use tfsim.load_model")
-    if not isinstance(system, System):
-        raise InputError(f"system: {quote(system)} is not a system: use tfsim.load_system")
+    """A whole number (or array) of at least 1. Raises InputError naming ``name``."""
+    return as_number(value, name, at_least=1, whole=True)
 
 
 def make_engine(
@@ -114,7 +100,8 @@ def make_engine(
     max_prefill_tokens: Any,
 ) -> Engine:
     """An Engine from a user's words. Raises InputError for whatever is not one."""
-    check_kinds(model, system)
+    require_model(model)
+    require_system(system)
     share = as_number(memory_utilization, "memory_utilization", at_least=0)
     if not _all(share > 0) or not _all(share <= 1):
         raise InputError(f"memory_utilization: {quote(memory_utilization)} is not a share in (0, 1]")
@@ -134,9 +121,9 @@ def compute_dtype(model: ModelSpec, dtype: str | None) -> str:
     """The activation dtype: the one asked for, else fp16 where the model is published in it, else bf16."""
     if dtype is None:
         return "fp16" if model.dtype == "fp16" else "bf16"
-    if dtype in FORMAT_NAMES and dtype not in COMPUTE_DTYPES:
+    if isinstance(dtype, str) and dtype in FORMAT_NAMES and dtype not in COMPUTE_DTYPES:
         raise InputError(f"dtype: {quote(dtype)} is no activation dtype: did you mean weights_dtype={quote(dtype)}?")
-    return _known(dtype, "dtype", COMPUTE_DTYPES)
+    return choice("dtype", dtype, COMPUTE_DTYPES)
 
 
 def served(model: ModelSpec, compute: str, weights_dtype: str | None, kv_dtype: str | None) -> ModelSpec:
@@ -151,20 +138,14 @@ def served(model: ModelSpec, compute: str, weights_dtype: str | None, kv_dtype: 
 
     def formats_of(block: Block) -> dict[str, str]:
         if weights_dtype is not None:
-            return dict.fromkeys(QUANTISED_GROUPS, held(_known(weights_dtype, "weights_dtype", FORMAT_NAMES)))
+            return dict.fromkeys(QUANTISED_GROUPS, choice("weights_dtype", weights_dtype, FORMAT_NAMES))
         return {key: held(fmt) for key, fmt in block.formats.items()}
 
     blocks = {name: block.model_copy(update={"formats": formats_of(block)}) for name, block in model.blocks.items()}
     rest = {} if weights_dtype is not None else {key: held(fmt) for key, fmt in model.formats.items()}
-    kv = model.kv_format if kv_dtype is None else _known(kv_dtype, "kv_dtype", FORMAT_NAMES)
+    kv = model.kv_format if kv_dtype is None else choice("kv_dtype", kv_dtype, FORMAT_NAMES)
     base = compute if weights_dtype is not None else held(model.dtype)
     return model.model_copy(update={"blocks": blocks, "formats": rest, "dtype": base, "kv_format": kv})
-
-
-def _known(name: str, field: str, choices: Iterable[str]) -> str:
-    if name not in tuple(choices):
-        raise unknown(field, str(name), choices)
-    return name
 
 
 def _all(condition: Any) -> bool:

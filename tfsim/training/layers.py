@@ -17,7 +17,7 @@ from tfsim.models.decoder import LAST, Segment, segments
 from tfsim.models.shape import Shape, Shards
 from tfsim.models.spec import ModelSpec
 from tfsim.operators.backward import backward, recompute
-from tfsim.operators.core import Operator, Style, saved_union, total
+from tfsim.operators.core import Operator, Style, kept_for_backward, total
 from tfsim.software import Precision, Software
 from tfsim.timing import Groups, operator_time
 from tfsim.timing.collectives import Group
@@ -25,6 +25,7 @@ from tfsim.training.plan import RECOMPUTE, Grid
 from tfsim.units import Array, Number
 
 LIMITS = ("compute", "memory", "launch")
+NETWORKS = ("tp", "ep", "etp")
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,18 @@ class LayerCost:
     """What one micro-batch costs in one layer of a kind (or in the embedding or head), arrays over plans.
 
     ``kernels[phase][limit]``: seconds of kernels bound by compute, memory or launch; ``network[phase][group]``: exposed
-    collectives; ``dense``/``expert``: parameters on one device; ``saved[mode]``: bytes kept per micro-batch;
-    ``boundary``: bytes of the activation handed to the next layer.
+    collectives; ``dense``/``expert``: parameters on one device, of which ``tied`` are the embedding's when the output
+    matrix is the embedding; ``saved[mode]``: bytes kept per micro-batch; ``tables``: storages kept once per device
+    however many layers use them; ``boundary``: bytes of the activation handed to the next layer.
     """
 
     kernels: dict[str, dict[str, Array]]
     network: dict[str, dict[str, Array]]
     dense: Array
     expert: Array
+    tied: Array
     saved: dict[str, Array]
+    tables: dict[str, Array]
     boundary: Array
 
 
@@ -62,7 +66,7 @@ def layer_costs(
     shards = Shards(tp=tp, ep=ep, etp=etp, sequence_parallel=True)
     operators = Style(policy.compute, style.pointwise, style.attention)
     shape = Shape(micro_batch, seq_len, causal="halved", shards=shards, style=operators)
-    groups = Groups({"tp": Group(tp, 1), "ep": Group(ep, etp)})
+    groups = Groups({"tp": Group(tp, 1), "ep": Group(ep, etp), "etp": Group(etp, 1)})
     parts = segments(compute_spec(model, policy), shape, loss=True)
     costs = {part.name: _cost(part, shape, model, system, operators, style, groups) for part in parts}
     return costs, np.reshape(index, -1)
@@ -86,21 +90,19 @@ def _cost(
     network: dict[str, dict[str, Array]] = {}
     for phase, ops in phases.items():
         kernels[phase], network[phase] = _phase(ops, system, style, groups, size)
-    weights = [w for op in forward for w in op.weights if not (part.name == LAST and w.shared)]
+    weights = [w for op in forward for w in op.weights]
     boundary = _full(shape.stream_tokens * model.d_model * operators.act, size)
-    saved = {
-        mode: _full(
-            total(t.bytes for t in saved_union(forward, without_recomputable=mode == "selective").values()), size
-        )
-        for mode in ("none", "selective")
-    }
+    kept = {mode: kept_for_backward(forward, selective=mode == "selective") for mode in ("none", "selective")}
+    saved = {mode: _full(what.bytes, size) for mode, what in kept.items()}
     saved["full"] = boundary if part.name in model.blocks else saved["none"]
     return LayerCost(
         kernels,
         network,
         dense=_full(total(w.elements for w in weights if w.group != "moe_routed"), size),
         expert=_full(total(w.elements for w in weights if w.group == "moe_routed"), size),
+        tied=_full(total(w.elements for w in weights if w.shared and part.name == LAST), size),
         saved=saved,
+        tables={name: _full(tensor.bytes, size) for name, tensor in kept["none"].shared.items()},
         boundary=boundary,
     )
 
@@ -109,7 +111,7 @@ def _phase(
     ops: Iterable[Operator], system: System, style: Software, groups: Groups, size: tuple[int, ...]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     kernels = {limit: np.zeros(size) for limit in LIMITS}
-    network = {name: np.zeros(size) for name in ("tp", "ep")}
+    network = {name: np.zeros(size) for name in NETWORKS}
     for op in ops:
         time = operator_time(op, system, style, groups)
         if op.comm is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfsim.errors import InputError, unknown
+from tfsim.errors import InputError, choice, quote
+from tfsim.hardware import System
 from tfsim.models.cuts import cut_faults
 from tfsim.models.spec import ModelSpec
 from tfsim.units import Array, as_number
@@ -46,6 +47,11 @@ class Grid:
         """The chosen elements."""
         return Grid(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
+    @staticmethod
+    def join(grids: Sequence[Grid]) -> Grid:
+        """Grids one after the other."""
+        return Grid(*(np.concatenate([getattr(grid, f.name) for grid in grids]) for f in fields(Grid)))
+
     @property
     def n_micro_batches(self) -> Array:
         """Micro-batches per step and data-parallel rank."""
@@ -60,14 +66,15 @@ class Grid:
 def plan_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The fields a user gave, checked. Raises InputError for an unknown field or a value that cannot be."""
     for key in plan:
-        if key not in PLAN_FIELDS:
-            raise unknown("plan field", str(key), PLAN_FIELDS)
+        choice("plan field", key, PLAN_FIELDS)
     given: dict[str, Any] = {}
     for key, value in plan.items():
         if key == "recompute":
-            if value not in RECOMPUTE:
-                raise unknown("plan.recompute", str(value), RECOMPUTE)
-            given[key] = float(RECOMPUTE.index(value))
+            words = [value] if isinstance(value, str) else value
+            if not isinstance(words, list | tuple) or not words:
+                raise InputError(f"plan.recompute: {quote(value)} is not one of {', '.join(RECOMPUTE)}")
+            modes = [float(RECOMPUTE.index(choice("plan.recompute", word, RECOMPUTE))) for word in words]
+            given[key] = modes[0] if isinstance(value, str) else np.array(modes)
         else:
             least = 0 if key == "zero_stage" else 1
             given[key] = as_number(value, f"plan.{key}", at_least=least, whole=True)
@@ -111,7 +118,7 @@ def make_grid(devices: Any, seq_len: Any, global_batch: Any, plan: Mapping[str, 
     return Grid(*(np.ravel(c).astype(float) for c in columns)), shape
 
 
-def impossible(model: ModelSpec, grid: Grid, max_devices: int | None) -> NDArray[np.object_]:
+def impossible(model: ModelSpec, grid: Grid, system: System) -> NDArray[np.object_]:
     """Per plan, the first reason it cannot run, or an empty string."""
     reasons = np.full(len(grid), "", dtype=object)
 
@@ -120,9 +127,11 @@ def impossible(model: ModelSpec, grid: Grid, max_devices: int | None) -> NDArray
             values = {f.name: f"{getattr(grid, f.name)[i]:,.0f}" for f in fields(grid)}
             reasons[i] = words.format(**values)
 
-    refuse(grid.tp * grid.pp * grid.dp != grid.devices, "tp {tp} x pp {pp} x dp {dp} is not the {devices} devices")
-    if max_devices is not None:
-        refuse(grid.devices > max_devices, f"the system joins at most {max_devices:,} devices, not {{devices}}")
+    most = system.most_devices
+    if most is not None:
+        refuse(grid.devices > most, f"{system.name} joins at most {most:,} devices, not {{devices}}")
+    whole = grid.tp * grid.pp * grid.dp == grid.devices
+    refuse(~whole, "tp {tp} x pp {pp} x dp {dp} is not the {devices} devices")
     refuse(grid.pp > model.n_layers, f"pp {{pp}} is more than the {model.n_layers} layers")
     refuse(
         (grid.global_batch % (grid.dp * grid.micro_batch)) != 0,

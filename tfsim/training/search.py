@@ -23,9 +23,10 @@ def candidates(
 ) -> Grid:
     """All possible plans of one job that agree with the ``fixed`` fields.
 
-    tp: divisors of the heads up to the innermost network domain; pp: divisors of the devices up to the layers; ep:
-    divisors of the expert count; micro_batch: powers of two up to 16; every ZeRO stage (3 without pipelines only:
-    gathering weights for every micro-batch of a pipeline is never chosen in practice) and recompute mode.
+    ``fixed`` fields take one value or several. tp: divisors of the heads up to the innermost network domain; pp:
+    divisors of the devices up to the layers; ep: divisors of the expert count; micro_batch: powers of two up to 16;
+    every ZeRO stage (3 without pipelines only: gathering weights for every micro-batch of a pipeline is never chosen
+    in practice) and recompute mode.
     """
     given = plan_fields(fixed)
     heads = min(block.mixer.n_heads for block in model.blocks.values())
@@ -42,8 +43,7 @@ def candidates(
     }
     for key, value in given.items():
         options[key] = [float(v) for v in np.ravel(value)]
-    etps = options.pop("etp", [])
-    dps = options.pop("dp", [])
+    dps = options.pop("dp", None)
     rows = np.array(list(product(*options.values())), float).reshape(-1, len(options))
     columns = dict(zip(options, rows.T, strict=True))
     # cut to the plans that use every device before anything is divided by dp
@@ -51,7 +51,7 @@ def candidates(
     columns = {name: values[whole] for name, values in columns.items()}
     tp, pp, ep = columns["tp"], columns["pp"], columns["ep"]
     columns["dp"] = devices / (tp * pp)
-    columns["etp"] = np.full_like(tp, etps[0]) if etps else np.where(ep > 1, 1.0, tp)
+    columns.setdefault("etp", np.where(ep > 1, 1.0, tp))
     size = len(tp)
     grid = Grid(
         devices=np.full(size, float(devices)),
@@ -62,7 +62,7 @@ def candidates(
     sensible = (grid.dp > 1) | (grid.zero_stage <= 1)
     if "zero_stage" not in given:
         sensible &= (grid.zero_stage < 3) | (grid.pp == 1)
-    if dps:
-        sensible &= grid.dp == dps[0]
+    if dps is not None:
+        sensible &= np.isin(grid.dp, dps)
     grid = grid.select(np.nonzero(sensible)[0])
-    return grid.select(np.nonzero(impossible(model, grid, system.max_devices) == "")[0])
+    return grid.select(np.nonzero(impossible(model, grid, system) == "")[0])

@@ -1,13 +1,16 @@
 """Step time and memory of training plans.
 
 1F1B pipelines (Narayanan et al. 2021): with m micro-batches a step takes (m - 1) turns of the slowest stage plus one
-turn through every stage. Gradients are synchronised after the last micro-batch and hide behind its backward pass as far
-as it lasts (one layer's share never does); ZeRO-3 gathers weights for every micro-batch (Rajbhandari et al. 2020).
+turn through every stage. Gradients are synchronised after the last micro-batch (ZeRO-2 and 3: after every one, for
+gradients are kept sharded; Rajbhandari et al. 2020) and hide behind the passes of as many micro-batches, all but one
+layer's share; ZeRO-3 also gathers the weights of every layer for every pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +20,9 @@ from tfsim.models.decoder import FIRST, LAST
 from tfsim.models.spec import ModelSpec
 from tfsim.models.stages import Stage, stages
 from tfsim.operators.core import total
+from tfsim.operators.optimizer import optimizer_step
 from tfsim.software import Precision, Software
+from tfsim.timing import Groups, operator_time
 from tfsim.timing.collectives import Group, collective_seconds
 from tfsim.training.layers import LIMITS, LayerCost, layer_costs
 from tfsim.training.plan import RECOMPUTE, Grid
@@ -35,6 +40,7 @@ TIME_PARTS = (
     "optimizer",
 )
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "workspace", "reserve")
+NETWORK_PARTS = {"tp": "tensor_parallel", "ep": "expert_parallel", "etp": "expert_parallel"}
 BOUNDS = ("compute", "memory", "launch", "network", "bubble")
 
 
@@ -48,6 +54,20 @@ class Evaluated:
     bounds: dict[str, Array]
     memory: dict[str, Array]
     stage: Array
+
+    def map(self, change: Callable[[Array], Array]) -> Evaluated:
+        """Every array changed alike."""
+        return Evaluated(
+            change(self.step_s),
+            {name: change(values) for name, values in self.time.items()},
+            {name: change(values) for name, values in self.bounds.items()},
+            {name: change(values) for name, values in self.memory.items()},
+            change(self.stage),
+        )
+
+    def select(self, chosen: NDArray[Any]) -> Evaluated:
+        """The chosen elements."""
+        return self.map(lambda values: values[chosen])
 
 
 def evaluate(model: ModelSpec, system: System, grid: Grid, policy: Precision, style: Software) -> Evaluated:
@@ -147,7 +167,7 @@ def _turn(
             time[phase] = time[phase] + total(kernels.values())
             for limit, value in kernels.items():
                 bounds[limit] = bounds[limit] + value
-            for group, part in (("tp", "tensor_parallel"), ("ep", "expert_parallel")):
+            for group, part in NETWORK_PARTS.items():
                 moved = _of_phase(cost.network, phase, group, grid, index) * repeat
                 time[part] = time[part] + moved
                 bounds["network"] = bounds["network"] + moved
@@ -175,6 +195,8 @@ class _Sync:
 
 def _stage_parameters(stage: Stage, costs: dict[str, LayerCost], index: NDArray[np.intp]) -> tuple[Array, Array]:
     dense = total(costs[name].dense[index] * repeat for name, repeat in stage.counts.items())
+    if FIRST in stage.counts and LAST in stage.counts:  # a tied embedding is held once where both its uses are
+        dense = dense - costs[LAST].tied[index]
     expert = total(costs[name].expert[index] * repeat for name, repeat in stage.counts.items())
     return np.asarray(dense, float), np.asarray(expert, float)
 
@@ -201,16 +223,18 @@ def _synchronisation(
         gather = gather + collective_seconds("all_gather", count * policy.weights, group, system)
         reduce_all = reduce_all + collective_seconds("all_reduce", count * policy.gradients, group, system)
         shard = shard + count / np.where(sharded, replicas, 1)
-    once = np.where(sharded, reduce + gather, reduce_all)
-    comm = np.where(gathered, m * (reduce + 2 * gather), once)
-    work = turn.time["forward"] + turn.time["backward"] + turn.time["recompute"]
-    cover = np.where(gathered, m * work, work)
+    # sharded gradients (2, 3) are reduced after every micro-batch, gathered weights (3) before every pass
+    every = np.where(grid.zero_stage >= 2, m, 1)
+    piece = np.where(sharded, reduce + np.where(gathered, 2, 1) * gather, reduce_all)
+    comm = np.where(sharded, every * reduce + np.where(gathered, 2 * m, 1) * gather, reduce_all)
+    cover = every * (turn.time["forward"] + turn.time["backward"] + turn.time["recompute"])
     n_pieces = max(1, total(stage.counts.values()))
-    first_piece = np.where(gathered, reduce + 2 * gather, once) / n_pieces
-    exposed = np.maximum(comm - cover, first_piece) if style.overlap else comm
-    traffic = policy.gradients + 2 * (policy.master + policy.moments) + policy.weights
-    bandwidth = system.device.require("bandwidth") * system.device.efficiency.memory
-    return _Sync(np.asarray(exposed, float), shard * traffic / bandwidth)
+    exposed = np.maximum(comm - cover, piece / n_pieces) if style.overlap else comm
+    update = optimizer_step(
+        shard, gradient=policy.gradients, master=policy.master, moments=policy.moments, weight=policy.weights
+    )
+    seconds = operator_time(update, system, style, Groups()).seconds
+    return _Sync(np.asarray(exposed, float), np.asarray(seconds, float))
 
 
 def _memory(
@@ -240,13 +264,15 @@ def _memory(
 
     blocks = [name for name in stage.counts if name in model.blocks]
     kept = total(saved(name) * stage.counts[name] for name in stage.counts)
+    tables = {name: table[index] for n in blocks for name, table in costs[n].tables.items()}
     # a layer under full recomputation comes back whole while it is differentiated
     again = np.where(
         grid.recompute == RECOMPUTE.index("full"), _largest([costs[n].saved["none"][index] for n in blocks]), 0
     )
-    # ZeRO-3 holds two layers' gathered weights: the one that runs and the one prefetched
+    # ZeRO-3 holds two layers' gathered weights, the one that runs and the one prefetched, where there are two
+    held_layers = min(2, total(stage.counts[n] for n in blocks))
     layer = _largest([costs[n].dense[index] + costs[n].expert[index] for n in blocks]) if blocks else 0 * dense
-    whole = np.where((z >= 3) & (grid.dp > 1), 2 * policy.weights * layer, 0)
+    whole = np.where((z >= 3) & (grid.dp > 1), held_layers * policy.weights * layer, 0)
     logits = _logits_gradient(model, grid, policy) if LAST in stage.counts else 0 * dense
     reserve = system.device.require("runtime_reserve_bytes")
     return {
@@ -254,7 +280,7 @@ def _memory(
         "gradients": held(policy.gradients, 2),
         "optimizer": held(policy.master + policy.moments, 1),
         "activations": in_flight * np.asarray(kept, float),
-        "workspace": again + whole + logits,
+        "workspace": again + whole + logits + total(tables.values()),
         "reserve": np.full(len(grid), float(reserve)),
     }
 

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfsim.hardware import System
-from tfsim.models.spec import ModelSpec
 from tfsim.operators.core import total
-from tfsim.software import Precision, Software
+from tfsim.training.job import Job
 from tfsim.training.plan import NUMERIC, RECOMPUTE, Grid
 from tfsim.training.search import candidates
 from tfsim.training.step import Evaluated, evaluate
 from tfsim.units import format_bytes, format_percent, format_time
 
 
-def verdict(
-    model: ModelSpec,
-    system: System,
-    grid: Grid,
-    result: Evaluated,
-    capacity: int,
-    policy: Precision,
-    style: Software,
-) -> str:
+def verdict(job: Job, grid: Grid, result: Evaluated) -> str:
     """One sentence about the only plan of ``grid``."""
+    capacity = job.capacity
     need = float(np.asarray(total(result.memory.values()), float)[0])
     where = f"stage {int(result.stage[0])}" if grid.pp[0] > 1 else "every device"
     if need <= capacity:
@@ -31,7 +22,7 @@ def verdict(
     largest = sorted(result.memory.items(), key=lambda part: -float(part[1][0]))[:3]
     parts = ", ".join(f"{name} {format_bytes(float(values[0]))}" for name, values in largest)
     start = f"does not fit: needs {format_bytes(need)} of {format_bytes(capacity)} on {where}, largest parts {parts}"
-    return f"{start}; {_nearest(model, system, grid, capacity, policy, style)}"
+    return f"{start}; {_nearest(job, grid)}"
 
 
 def describe(grid: Grid, i: int) -> str:
@@ -40,15 +31,15 @@ def describe(grid: Grid, i: int) -> str:
     return " ".join([*words, f"recompute {RECOMPUTE[int(grid.recompute[i])]}"])
 
 
-def _nearest(model: ModelSpec, system: System, grid: Grid, capacity: int, policy: Precision, style: Software) -> str:
+def _nearest(job: Job, grid: Grid) -> str:
     """The fitting plan that changes the fewest fields, then by the least factor, then the fastest."""
     devices, seq_len, global_batch = (int(x[0]) for x in (grid.devices, grid.seq_len, grid.global_batch))
-    options = candidates(model, system, devices=devices, seq_len=seq_len, global_batch=global_batch, fixed={})
+    options = candidates(job.model, job.system, devices=devices, seq_len=seq_len, global_batch=global_batch, fixed={})
     if not len(options):
         return f"no other plan divides {devices} devices"
-    found = evaluate(model, system, options, policy, style)
+    found = evaluate(job.model, job.system, options, job.policy, job.style)
     need = np.asarray(total(found.memory.values()), float)
-    fitting = np.nonzero(need <= capacity)[0]
+    fitting = np.nonzero(need <= job.capacity)[0]
     if not fitting.size:
         least = int(np.argmin(need))
         return (

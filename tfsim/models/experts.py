@@ -1,0 +1,209 @@
+"""A sparse mixture of experts: router, dispatch, grouped matmuls, weighted combine, shared expert."""
+
+from __future__ import annotations
+
+from tfsim.models.feedforward import mlp
+from tfsim.models.parts import BlockContext, as_stream, to_stream
+from tfsim.models.spec import DenseFFN, MoE
+from tfsim.operators.collectives import collective
+from tfsim.operators.core import Operator, Style, Tensor, activation
+from tfsim.operators.elementwise import activate, gate, pointwise, softmax
+from tfsim.operators.matmul import grouped_linear, linear
+from tfsim.units import Number, ceil_div, maximum, where
+
+
+def routed_rows(context: BlockContext, moe: MoE) -> Number:
+    """Token copies one device's experts process when routing is even: tokens x top_k over the devices that share them.
+
+    The ranks of one tensor-parallel group hold the same tokens, so experts cut ``etp`` ways see tokens top_k etp / tp.
+    """
+    shards = context.shape.shards
+    visits = moe.n_experts if context.shape.experts == "all" else moe.top_k
+    return ceil_div(context.shape.tokens * visits * shards.expert_tp, shards.tp)
+
+
+def experts_touched(moe: MoE, local: Number, tokens: Number) -> Number:
+    """Expected number of a device's ``local`` experts that receive any of ``tokens`` under uniform routing:
+    E (1 - (1 - k/E)^tokens). All of them once tokens are many."""
+    return local * (1 - (1 - moe.top_k / moe.n_experts) ** tokens)
+
+
+def experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
+    """The mixture applied to the (normalised) stream ``x`` (Shazeer 2017; DeepSeekMoE, Dai 2024)."""
+    routed = routed_experts(context, moe, x)
+    if moe.shared is None:
+        before, after = _moves(context, moe, x, routed[-1].output)
+        return [*before, *routed, *after]
+    ffn = DenseFFN(d_ff=moe.shared.d_ff, activation=moe.activation, gated=moe.gated)
+    shared = mlp(context, ffn, x, prefix="shared_", group="moe_shared", component="moe_shared")
+    if moe.shared.gate:
+        shared += _shared_gate(context, x, shared[-1].output)
+    before, after = _moves(context, moe, x, shared[-1].output)
+    return [*before, *routed, *shared, *after]
+
+
+def _moves(context: BlockContext, moe: MoE, x: Tensor, y: Tensor) -> tuple[list[Operator], list[Operator]]:
+    """The moves between the stream and matmuls cut over tp: before and after the mixture.
+
+    Under sequence parallelism experts spread over devices take their tokens by all-to-all and leave them cut; only a
+    shared expert, which is cut over tp, still needs them gathered and summed.
+    """
+    shape, d_model, shards = context.shape, context.spec.d_model, context.shape.shards
+    _, gathered = as_stream("ffn.gather", x, d_model, shape)
+    reduced = to_stream("ffn.reduce", y, d_model, shape)
+    if not shards.sequence_parallel or moe.shared is not None:
+        return gathered, [reduced]
+    tp = where(shards.ep > 1, 1, shards.tp)
+    whole = shape.tokens * d_model * shape.style.act
+    return (
+        [collective("ffn.gather", "all_gather", "tp", x, devices=tp, bytes=whole)],
+        [collective("ffn.reduce", "reduce_scatter", "tp", y, devices=tp, bytes=whole)],
+    )
+
+
+def routed_experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
+    """Router, dispatch, the experts' own matmuls, combine."""
+    shape, d_model, shards, style = context.shape, context.spec.d_model, context.shape.shards, context.shape.style
+    rows = routed_rows(context, moe)
+    local = ceil_div(moe.n_experts, shards.ep)
+    width = ceil_div(moe.d_ff, shards.expert_tp)
+    # tokens of every rank whose experts meet here
+    seen = shape.tokens * maximum(1, shards.ep * shards.expert_tp / shards.tp)
+    touched = experts_touched(moe, local, seen)
+    dispatched = activation("moe.dispatched", rows * d_model, style)
+
+    def grouped(name: str, of: Tensor, n: Number, k: Number) -> Operator:
+        return grouped_linear(
+            name,
+            of,
+            rows=rows,
+            n=n,
+            k=k,
+            experts=local,
+            experts_read=touched,
+            style=style,
+            fmt=context.fmt(name, "moe_routed"),
+            bias=moe.bias,
+            bias_fmt=context.spec.dtype,
+        )
+
+    ops = router(context, moe, x)
+    ops += _exchange("moe.dispatch", context, moe, x, rows, into=True)
+    ops.append(_permute(context, moe, dispatched, rows))
+    ops.append(grouped("experts_up", dispatched, width * (2 if moe.gated else 1), d_model))
+    up = ops[-1].output
+    if moe.gated:
+        ops += gate("experts_gate", up, up, moe.activation, elements=rows * width, style=style)
+    else:
+        ops.append(activate("experts_act", moe.activation, up, elements=rows * width, style=style))
+    ops.append(grouped("experts_down", ops[-1].output, d_model, width))
+    ops.append(_combine(context, moe, ops[-1].output, rows))
+    return ops + _exchange("moe.collect", context, moe, ops[-1].output, rows, into=False)
+
+
+def router(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
+    """Scores of every expert and the choice of top_k; scores are fp32 unless the softmax comes after the choice."""
+    shape, style = context.shape, context.shape.style
+    tokens, n, k = shape.stream_tokens, moe.n_experts, moe.top_k
+    scored = Tensor(f"{x.name}.fp32", x.elements, 4) if moe.router_fp32 and style.low_precision else x
+    logits = linear(
+        "router",
+        scored,
+        tokens=tokens,
+        n=n,
+        k=context.spec.d_model,
+        style=style,
+        group="moe_router",
+        component="router",
+        fmt=context.fmt("router", "moe_router"),
+        bias=moe.router_bias,
+        bias_fmt=context.spec.dtype,
+    )
+    index = Tensor("router.index", tokens * k, 8)
+    if moe.router == "topk_softmax":
+        weights = activation("router.weights", tokens * k, style)
+        chosen = pointwise("router.choose", "pointwise", weights, saves=(index,), vector_flops=tokens * n, style=style)
+        return [logits, chosen, softmax("router.softmax", weights, weights, rows=tokens, width=k, style=style)]
+    scores = Tensor("router.scores", tokens * n, 4)
+    if moe.router == "softmax_topk":
+        scoring = softmax("router.softmax", logits.output, scores, rows=tokens, width=n, style=style)
+    else:
+        work = 4 * tokens * n
+        scoring = pointwise("router.sigmoid", "pointwise", scores, saves=(scores,), vector_flops=work, style=style)
+    weights = Tensor("router.weights", tokens * k, 4)
+    kept: tuple[Tensor, ...] = (index,)
+    if moe.normalize_top_k:
+        kept += (Tensor("router.weight_sum", tokens, 4), weights)
+    if moe.n_groups > 1:
+        kept += (Tensor("router.group_index", tokens * 2 * moe.n_groups, 8),)
+    choosing = pointwise("router.choose", "pointwise", weights, saves=kept, vector_flops=tokens * n, style=style)
+    return [logits, scoring, choosing]
+
+
+def _row_weights(moe: MoE, rows: Number, style: Style) -> Tensor:
+    """One routing weight per routed row: fp32 when it was normalised in fp32."""
+    wide = moe.router != "topk_softmax" and moe.normalize_top_k
+    return Tensor("moe.row_weights", rows, 4 if wide else style.act)
+
+
+def _permute(context: BlockContext, moe: MoE, dispatched: Tensor, rows: Number) -> Operator:
+    """Rows sorted by expert; keeps the (expert slot, token) of every row, and what routing weights scale."""
+    style = context.shape.style
+    kept: tuple[Tensor, ...] = (Tensor("moe.index", 2 * rows, 8),)
+    if moe.weigh_input:
+        unscaled = activation("moe.unscaled", dispatched.elements, style)
+        kept += (unscaled, _row_weights(moe, rows, style))
+    return pointwise("moe.permute", "pointwise", dispatched, saves=kept, vector_flops=0, style=style)
+
+
+def _combine(context: BlockContext, moe: MoE, x: Tensor, rows: Number) -> Operator:
+    """Sum of the experts' outputs, by routing weight unless that scaled the input; keeps outputs and weights."""
+    shape, style = context.shape, context.shape.style
+    kept: tuple[Tensor, ...] = () if moe.weigh_input else (x, _row_weights(moe, rows, style))
+    if style.eager and not moe.weigh_input:  # experts run one by one and add their outputs in place, kept too
+        kept += (activation("moe.scattered", rows * context.spec.d_model, style),)
+    out = activation("moe.out", shape.stream_tokens * context.spec.d_model, style)
+    return pointwise(
+        "moe.combine", "pointwise", out, saves=kept, vector_flops=2 * x.elements, style=style, inputs=moe.top_k
+    )
+
+
+def _shared_gate(context: BlockContext, x: Tensor, y: Tensor) -> list[Operator]:
+    """The sigmoid gate of a shared expert (Qwen-MoE)."""
+    shape, style = context.shape, context.shape.style
+    score = linear(
+        "shared_gate",
+        x,
+        tokens=shape.tokens,
+        n=1,
+        k=context.spec.d_model,
+        style=style,
+        group="moe_shared",
+        component="moe_shared",
+        fmt=context.fmt("shared_gate", "moe_shared"),
+    )
+    opened = activation("shared_gate.sigmoid", shape.tokens, style)
+    out = activation("shared_gate.scaled", shape.tokens * context.spec.d_model, style)
+    scaled = pointwise("shared_gate.mul", "pointwise", out, saves=(opened, y), vector_flops=out.elements, style=style)
+    return [score, scaled]
+
+
+def _exchange(name: str, context: BlockContext, moe: MoE, x: Tensor, rows: Number, *, into: bool) -> list[Operator]:
+    """Routed tokens to the devices that hold their experts, and back: an all-to-all over ep, then a gather over the
+    devices that cut each expert (etp).
+
+    Without sequence parallelism every rank of a tensor-parallel group holds all its tokens, so experts spread inside
+    the group need no exchange: their partial outputs are summed with the stream.
+    """
+    shape, shards = context.shape, context.shape.shards
+    act = context.spec.d_model * shape.style.act
+    if not shards.sequence_parallel:
+        devices = where(shards.ep * shards.expert_tp > shards.tp, shards.ep, 1)
+        sent = ceil_div(shape.tokens * moe.top_k, shards.tp) * act
+        return [collective(name, "all_to_all", "ep", x, devices=devices, bytes=sent)]
+    sent = ceil_div(shape.tokens * moe.top_k, shards.tp) * act
+    across = collective(name, "all_to_all", "ep", x, devices=shards.ep, bytes=sent)
+    cut = where(shards.ep > 1, shards.expert_tp, 1)
+    if into:
+        return [across, collective(f"{name}.gather", "all_gather", "etp", x, devices=cut, bytes=rows * act)]
+    return [collective(f"{name}.reduce", "reduce_scatter", "etp", x, devices=cut, bytes=rows * act), across]

@@ -1,0 +1,76 @@
+"""What is asked: models, machines and numbers of one training job, or of arrays of jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfsim.errors import InputError
+from tfsim.hardware import System, require_system
+from tfsim.models.spec import ModelSpec, require_model
+from tfsim.software import Precision, Software, precision, software
+from tfsim.training.plan import Grid
+from tfsim.units import Array, as_number
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model trained on a system, with the precision policy and software style; the numbers may be arrays."""
+
+    model: ModelSpec
+    system: System
+    policy: Precision
+    style: Software
+    devices: Any
+    seq_len: Any
+    global_batch: Any
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The numbers by name."""
+        return {"devices": self.devices, "seq_len": self.seq_len, "global_batch": self.global_batch}
+
+    @property
+    def capacity(self) -> int:
+        """Usable bytes of one device. Raises InputError when nobody published them."""
+        return int(self.system.device.require("capacity_bytes"))
+
+
+def read_job(model: Any, system: Any, devices: Any, seq_len: Any, global_batch: Any, policy: Any, style: Any) -> Job:
+    """A Job from a user's arguments: devices default to one node, seq_len to the model's max_seq_len.
+
+    Raises InputError naming the argument that is missing or malformed.
+    """
+    spec, machine = require_model(model), require_system(system)
+    if seq_len is None and spec.max_seq_len is None:
+        raise InputError("seq_len: give the tokens per sequence; the model states no max_seq_len")
+    return Job(
+        spec,
+        machine,
+        precision(policy),
+        software(style),
+        as_number(machine.devices_per_node if devices is None else devices, "devices", at_least=1, whole=True),
+        as_number(spec.max_seq_len if seq_len is None else seq_len, "seq_len", at_least=1, whole=True),
+        as_number(global_batch, "global_batch", at_least=1, whole=True),
+    )
+
+
+def with_tokens(grid: Grid, shape: tuple[int, ...], tokens: Any) -> tuple[Grid, tuple[int, ...], Array]:
+    """Broadcast the tokens of the run against the jobs."""
+    index, spread = np.broadcast_arrays(np.arange(len(grid), dtype=float).reshape(shape), np.asarray(tokens, float))
+    return grid.select(np.ravel(index).astype(int)), index.shape, np.ravel(spread)
+
+
+def notes(job: Job) -> tuple[str, ...]:
+    """What a reader should know about the answer: a context beyond the model's, formats the device lacks."""
+    found = []
+    longest = job.model.max_seq_len
+    if longest is not None and np.any(np.asarray(job.seq_len) > longest):
+        found.append(f"seq_len exceeds the model's max_seq_len of {longest:,}")
+    for fmt in dict.fromkeys((job.policy.matmul, job.policy.compute)):
+        rate = job.system.device.matmul_peak(fmt)
+        if rate.reason is not None:
+            found.append(f"{job.system.device.name}, {fmt} matrices: {rate.reason}")
+    return tuple(found)
