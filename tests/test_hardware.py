@@ -123,7 +123,12 @@ def test_own_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("h1000", "h100"), ("a100-sxm-81gb", "a100-sxm-80gb"), ("", "not a name or a path"), ("x" * 10_000, "unknown device")],
+    [
+        ("h1000", "h100"),
+        ("a100-sxm-81gb", "a100-sxm-80gb"),
+        ("", "not a name or a path"),
+        ("x" * 10_000, "unknown device"),
+    ],
 )
 def test_unknown_device(name: str, near: str) -> None:
     with pytest.raises(InputError, match=near) as error:

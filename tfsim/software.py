@@ -15,9 +15,11 @@ class Software:
 
     ``dispatch_s``: host time to launch one kernel; a kernel cannot take less (11-18 us for an eager PyTorch operator,
     nothing inside a CUDA graph). ``gap_s``: idle device time between two kernels (1.6-2.7 us back to back, 1.0-1.4 us
-    in a graph; figures of public kernel tables, see docs/conventions.md); ``attention_fraction``: what an attention
+    in a graph; figures of public kernel tables, see docs/conventions.md). ``attention_fraction``: what an attention
     kernel achieves of what a large matmul achieves (FlashAttention-2 on A100 0.61 of peak against 0.79,
-    FlashAttention-3 on H100 0.66 against 0.78); ``overlap``: gradient communication runs beside the backward pass.
+    FlashAttention-3 on H100 0.66 against 0.78). ``sustained``: what arithmetic reaches inside a pass of what the same
+    kernel reaches alone (clocks under the power limit, interference; set by hand in first trials, not fitted).
+    ``overlap``: gradient communication runs beside the passes.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Software:
     dispatch_s: float
     gap_s: float
     attention_fraction: float = 0.8
+    sustained: float = 0.9
     overlap: bool = True
     about: str = ""
 

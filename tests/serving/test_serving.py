@@ -28,7 +28,7 @@ NUMBERS = [
     for f in fields(ServingEstimate)
     if f.name
     not in {"model", "system", "software", "dtype", "weights_dtype", "kv_dtype", "verdict", "memory", "prefill"}
-    | {"decode", "rates", "cost_note", "notes", "fits"}
+    | {"decode", "rates", "cost_note", "notes", "confidence", "fits"}
 ]
 MEMORY = ["weights", "kv_cache", "workspace", "runtime_reserve", "total", "usable", "kv_bytes_per_sequence"]
 PHASE = ["seconds", "compute", "memory", "network", "launch", "wait"]

@@ -61,7 +61,7 @@ def serve(
         print_json(answer)
         return
     from tfsim.cli.screen import print_sections
-    from tfsim.reports.summary import confidence, serving_section
+    from tfsim.reports.summary import serving_section
 
     title = f"Serving {answer.estimate.model}"
-    print_sections([serving_section(answer)], title=title, closing=f"Confidence: {confidence()}")
+    print_sections([serving_section(answer)], title=title, closing=f"Confidence: {answer.estimate.confidence}")

@@ -371,10 +371,8 @@ def _spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-def confidence(result: ScenarioResult | None = None) -> str:
+def confidence(result: ScenarioResult) -> str:
     """How far to trust the numbers, as the estimates say it."""
-    if result is not None and result.train is not None:
-        return result.train.estimate.confidence
-    from tfsim.training.estimate import CONFIDENCE
-
-    return CONFIDENCE
+    said = [f"training: {result.train.estimate.confidence}"] if result.train is not None else []
+    said += [f"serving: {result.serve.estimate.confidence}"] if result.serve is not None else []
+    return "; ".join(said)

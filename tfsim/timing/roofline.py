@@ -53,7 +53,7 @@ def _arithmetic(op: Operator, system: System, style: Software) -> Number:
     device = system.device
     parts: list[Number] = []
     if op.kind in ("matmul", "grouped_matmul", "attention"):
-        rate = device.matmul_peak(op.rate).flop_per_s * device.matmul_efficiency(op.rate)
+        rate = device.matmul_peak(op.rate).flop_per_s * device.matmul_efficiency(op.rate) * style.sustained
         if op.kind == "attention":
             rate *= style.attention_fraction
         parts.append(op.flops / rate)

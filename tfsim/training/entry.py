@@ -103,7 +103,7 @@ def search_plans(
     table["recompute"] = np.array(RECOMPUTE, dtype=object)[grid.recompute.astype(int)]
     parts = {f"{name}_s": seconds for name, seconds in result.time.items()}  # "recompute" is a plan field too
     return pd.DataFrame(
-        table | {"step_time_s": result.step_s, "memory_bytes": need, "fits": need <= job.capacity} | parts
+        table | {"step_time_s": result.step_s, "memory_bytes": need, "fits": need <= job.usable} | parts
     )
 
 
@@ -116,7 +116,7 @@ def _searched(
         return None
     result = evaluate(job.model, job.system, grid, job.policy, job.style)
     need = np.asarray(total(result.memory.values()), float)
-    fits = need <= job.capacity
+    fits = need <= job.usable
     order = np.lexsort((need, np.where(fits, result.step_s, np.inf), ~fits))
     return grid.select(order), result.select(order)
 

@@ -14,6 +14,8 @@ from tfsim.software import Precision, Software, precision, software
 from tfsim.training.plan import Grid
 from tfsim.units import Array, as_number
 
+USABLE = 0.95  # PyTorch's caching allocator leaves a few per cent in fragments; a plan closer to the edge runs out
+
 
 @dataclass(frozen=True)
 class Job:
@@ -34,8 +36,13 @@ class Job:
 
     @property
     def capacity(self) -> int:
-        """Usable bytes of one device. Raises InputError when nobody published them."""
+        """Bytes a program can address on one device. Raises InputError when nobody published them."""
         return int(self.system.device.require("capacity_bytes"))
+
+    @property
+    def usable(self) -> int:
+        """Bytes that a plan may need: the allocator's fragments take the rest."""
+        return int(USABLE * self.capacity)
 
 
 def read_job(model: Any, system: Any, devices: Any, seq_len: Any, global_batch: Any, policy: Any, style: Any) -> Job:

@@ -14,14 +14,15 @@ from tfsim.units import format_bytes, format_percent, format_time
 
 def verdict(job: Job, grid: Grid, result: Evaluated) -> str:
     """One sentence about the only plan of ``grid``."""
-    capacity = job.capacity
+    usable, capacity = job.usable, job.capacity
     need = float(np.asarray(total(result.memory.values()), float)[0])
     where = f"stage {int(result.stage[0])}" if grid.pp[0] > 1 else "every device"
-    if need <= capacity:
+    if need <= usable:
         return f"fits: {format_bytes(need)} of {format_bytes(capacity)} ({format_percent(need / capacity)}) on {where}"
     largest = sorted(result.memory.items(), key=lambda part: -float(part[1][0]))[:3]
     parts = ", ".join(f"{name} {format_bytes(float(values[0]))}" for name, values in largest)
-    start = f"does not fit: needs {format_bytes(need)} of {format_bytes(capacity)} on {where}, largest parts {parts}"
+    have = f"{format_bytes(usable)} usable ({format_bytes(capacity)} less allocator fragments)"
+    start = f"does not fit: needs {format_bytes(need)} of {have} on {where}, largest parts {parts}"
     return f"{start}; {_nearest(job, grid)}"
 
 
@@ -39,7 +40,7 @@ def _nearest(job: Job, grid: Grid) -> str:
         return f"no other plan divides {devices} devices"
     found = evaluate(job.model, job.system, options, job.policy, job.style)
     need = np.asarray(total(found.memory.values()), float)
-    fitting = np.nonzero(need <= job.capacity)[0]
+    fitting = np.nonzero(need <= job.usable)[0]
     if not fitting.size:
         least = int(np.argmin(need))
         return (
