@@ -101,7 +101,7 @@ def parameter_rows() -> Iterator[Comparison]:
             **p.by_group,
         }
         for quantity, value in got.items():
-            if row[quantity]:
+            if row.get(quantity):
                 yield Comparison("params", row["name"], row["family"], quantity, number(row[quantity]), value, row)
 
 

@@ -6,7 +6,7 @@ from tfsim.errors import choice
 from tfsim.models.counts import parameters
 from tfsim.models.decoder import segments
 from tfsim.models.shape import Shape
-from tfsim.models.spec import MLA, ModelSpec
+from tfsim.models.spec import ModelSpec
 from tfsim.operators.core import Style, total
 from tfsim.units import Number
 
@@ -43,11 +43,5 @@ def training_flops(model: ModelSpec, seq_len: Number, convention: str, *, mtp: b
 
 def _attention_width(model: ModelSpec) -> int:
     """Sum over layers of heads x (d_qk + d_v): 2 L H Q of PaLM's formula when both are Q."""
-    width = 0
-    for name, repeat in model.block_counts.items():
-        mixer = model.blocks[name].mixer
-        if isinstance(mixer, MLA):
-            width += repeat * mixer.n_heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim)
-        else:
-            width += repeat * mixer.n_heads * 2 * mixer.d_head
-    return width
+    mixers = ((model.blocks[name].mixer, repeat) for name, repeat in model.block_counts.items())
+    return sum(repeat * mixer.score_width for mixer, repeat in mixers if mixer is not None)

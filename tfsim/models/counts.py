@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfsim.errors import InputError, choice, quote
-from tfsim.models.decoder import FIRST, LAST, Segment, segments
-from tfsim.models.mixers import attention_span, kv_width
+from tfsim.models.decoder import LAST, Segment, segments
 from tfsim.models.shape import Shape
 from tfsim.models.spec import ModelSpec, MoE, require_model
 from tfsim.operators.backward import backward
@@ -28,9 +27,28 @@ GROUPS = (
     "moe_routed",
     "moe_shared",
     "moe_router",
+    "ssm",
+    "rnn",
+    "adaln",
+    "pair",
     "norm",
+    "other",
 )
-COMPONENTS = ("attn_proj", "attn_core", "ffn", "moe_experts", "moe_shared", "router", "embed_frontend", "head", "other")
+COMPONENTS = (
+    "attn_proj",
+    "attn_core",
+    "ffn",
+    "moe_experts",
+    "moe_shared",
+    "router",
+    "ssm",
+    "rnn",
+    "embed_frontend",
+    "head",
+    "adaln",
+    "pair",
+    "other",
+)
 EMBEDDINGS = ("embed_token", "embed_pos", "embed_other")
 
 
@@ -100,7 +118,7 @@ def parameters(spec: ModelSpec) -> Parameters:
     idle = 0
     one = Shape(1, 1)
     for part in segments(spec, one):
-        moe = spec.blocks[part.name].ffn if part.name in spec.blocks else None
+        moe = spec.blocks[part.name].ffn if part.layer else None
         for weight, repeat in weights_of([part]):
             if part.name == LAST and weight.shared:
                 continue
@@ -128,18 +146,41 @@ def parameters(spec: ModelSpec) -> Parameters:
 def layer_cache_bytes(spec: ModelSpec, block: str, *, tokens: Number, dtype: str, tp: Number = 1) -> Number:
     """Bytes that one layer of kind ``block`` caches for ``tokens``: a window or chunk keeps at most its span."""
     mixer = spec.blocks[block].mixer
-    span, _ = attention_span(mixer)
+    if mixer is None:
+        return 0
+    span, _ = mixer.span
     held = tokens if span is None else minimum(tokens, span)
-    return held * kv_width(mixer, tp) * element_bytes(spec.kv_format or dtype)
+    return held * mixer.cached_per_token(tp) * element_bytes(spec.kv_format or dtype)
+
+
+def layer_state_bytes(spec: ModelSpec, block: str, *, dtype: str, tp: Number = 1) -> Number:
+    """Bytes of the fixed-size state that one layer of kind ``block`` keeps per sequence, whatever its length."""
+    mixer = spec.blocks[block].mixer
+    return 0 if mixer is None else mixer.state_bytes(element_bytes(spec.kv_format or dtype), tp)
 
 
 def cache_bytes(spec: ModelSpec, *, batch: Number, tokens: Number, dtype: str, tp: Number = 1) -> Number:
     """Bytes of the KV cache for ``batch`` sequences of ``tokens``."""
-    whole = total(
-        repeat * batch * layer_cache_bytes(spec, name, tokens=tokens, dtype=dtype, tp=tp)
-        for name, repeat in spec.block_counts.items()
+    return _whole(
+        total(
+            repeat * batch * layer_cache_bytes(spec, name, tokens=tokens, dtype=dtype, tp=tp)
+            for name, repeat in spec.block_counts.items()
+        )
     )
-    return int(whole) if isinstance(whole, float) and whole == int(whole) else whole
+
+
+def state_bytes(spec: ModelSpec, *, batch: Number, dtype: str, tp: Number = 1) -> Number:
+    """Bytes of the recurrent states of ``batch`` sequences: a constant in their length."""
+    return _whole(
+        total(
+            repeat * batch * layer_state_bytes(spec, name, dtype=dtype, tp=tp)
+            for name, repeat in spec.block_counts.items()
+        )
+    )
+
+
+def _whole(x: Number) -> Number:
+    return int(x) if isinstance(x, float) and x == int(x) else x
 
 
 def last_period(layers: tuple[str, ...]) -> tuple[str, ...]:
@@ -167,7 +208,7 @@ def saved_activations(spec: ModelSpec, parts: Iterable[Segment], recompute: str,
     ends: Number = 0
     for part in parts:
         kept = kept_for_backward(part.operators, selective=recompute == "selective")
-        if part.name in (FIRST, LAST):
+        if not part.layer:
             ends = ends + kept.bytes
         elif recompute == "full":
             by_block[part.name] = stream.bytes
@@ -249,8 +290,7 @@ def count(
     for part in ran:
         ops = list(part.operators)
         if training:
-            inner = part.name in model.blocks
-            ops += recomputed(part.operators, recompute if inner else "none")
+            ops += recomputed(part.operators, recompute if part.layer else "none")
             ops += backward(part.operators, run)
         rows += [(part.name, part.repeat, op) for op in ops]
     by_component: dict[str, Number] = {}
@@ -261,7 +301,7 @@ def count(
         flops=total(by_component.values()),
         flops_by_component=by_component,
         kv_bytes=cache_bytes(model, batch=batch_, tokens=past + seq, dtype=dtype),
-        state_bytes=0,
+        state_bytes=state_bytes(model, batch=batch_, dtype=dtype),
         saved_bytes=saved.total,
         saved_bytes_per_layer=saved.per_layer,
         saved_bytes_fixed=saved.fixed,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
-from tfsim.models.spec import MLA, DenseFFN, ModelSpec
+from tfsim.models.spec import DenseFFN, ModelSpec, MoE
 from tfsim.units import Number, maximum, minimum
 
 
@@ -16,16 +17,28 @@ def cut_faults(model: ModelSpec, *, tp: Number, ep: Number, etp: Number) -> list
     faults: list[tuple[Any, str]] = []
     for block in model.blocks.values():
         mixer, ffn = block.mixer, block.ffn
-        faults.append((mixer.n_heads % tp != 0, f"tp {{tp}} does not divide the {mixer.n_heads} attention heads"))
-        if not isinstance(mixer, MLA):
-            kv = mixer.n_kv_heads
+        if mixer is not None:
+            faults.append((mixer.n_parts % tp != 0, f"tp {{tp}} does not divide the {mixer.n_parts} attention heads"))
+        if mixer is not None and mixer.n_kv_parts is not None:
+            kv = mixer.n_kv_parts
             apart = maximum(kv, tp) % minimum(kv, tp) != 0
             faults.append((apart, f"tp {{tp}} neither divides nor is a multiple of the {kv} KV heads"))
         if isinstance(ffn, DenseFFN):
             faults.append((ffn.d_ff % tp != 0, f"tp {{tp}} does not divide d_ff {ffn.d_ff}"))
-        else:
+        elif isinstance(ffn, MoE):
             faults.append((ffn.n_experts % ep != 0, f"ep {{ep}} does not divide the {ffn.n_experts} experts"))
             faults.append((ffn.d_ff % etp != 0, f"{{etp}} ways do not divide the expert width {ffn.d_ff}"))
-    if all(isinstance(block.ffn, DenseFFN) for block in model.blocks.values()):
+    if expert_count(model) is None:
         faults.append((ep > 1, "ep {ep}: the model has no experts to spread"))
     return faults
+
+
+def head_count(model: ModelSpec) -> int:
+    """The parts every mixer of the model can be cut into: the greatest common divisor of their heads."""
+    return gcd(*(block.mixer.n_parts for block in model.blocks.values() if block.mixer is not None))
+
+
+def expert_count(model: ModelSpec) -> int | None:
+    """The greatest common divisor of the expert counts; None without experts."""
+    counts = [block.ffn.n_experts for block in model.blocks.values() if isinstance(block.ffn, MoE)]
+    return gcd(*counts) if counts else None

@@ -25,17 +25,22 @@ FIRST, LAST = "embedding", "head"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """``repeat`` identical pieces of the model: the embedding, each kind of block, the head with the loss."""
+    """``repeat`` identical pieces of the model: the embedding, each kind of block, the head with the loss.
+
+    ``layer``: whether it is a layer (which recomputation and pipelines cut), not an end.
+    """
 
     name: str
     repeat: int
     operators: tuple[Operator, ...]
+    layer: bool = False
 
 
 def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segment, ...]:
     """The whole model for one pass: embedding, blocks in order of first use, head; ``loss`` adds the loss."""
     blocks = tuple(
-        Segment(name, repeat, tuple(block_operators(spec, name, shape))) for name, repeat in spec.block_counts.items()
+        Segment(name, repeat, tuple(block_operators(spec, name, shape)), layer=True)
+        for name, repeat in spec.block_counts.items()
     )
     return (
         Segment(FIRST, 1, tuple(embedding_operators(spec, shape))),
@@ -155,6 +160,7 @@ def head_operators(spec: ModelSpec, shape: Shape, *, loss: bool) -> list[Operato
 def feed_forward(context: BlockContext, x: Tensor) -> list[Operator]:
     """The FFN of a block applied to the (normalised) stream ``x``."""
     ffn, d_model, shape = context.block.ffn, context.spec.d_model, context.shape
+    assert ffn is not None
     if isinstance(ffn, MoE):
         return experts(context, ffn, x)
     x, gathered = as_stream("ffn.gather", x, d_model, shape)
@@ -204,12 +210,15 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
     before = block.residual in ("pre", "sandwich")
     after = block.residual in ("output", "sandwich")
     ops: list[Operator] = []
-    ops += [normed("input_norm", x)] if before else []
-    ops += mix(context, ops[-1].output if before else x)
-    ops += [normed("post_mixer_norm", ops[-1].output)] if after else []
-    ops.append(add("stream.middle"))
-    ops += [normed("post_attention_norm", middle)] if before else []
-    ops += feed_forward(context, ops[-1].output if before else middle)
-    ops += [normed("post_ffn_norm", ops[-1].output)] if after else []
-    ops.append(add("stream.out"))
+    if block.mixer is not None:
+        ops += [normed("input_norm", x)] if before else []
+        ops += mix(context, ops[-1].output if before else x)
+        ops += [normed("post_mixer_norm", ops[-1].output)] if after else []
+        ops.append(add("stream.middle"))
+        x = middle
+    if block.ffn is not None:
+        ops += [normed("post_attention_norm", x)] if before else []
+        ops += feed_forward(context, ops[-1].output if before else x)
+        ops += [normed("post_ffn_norm", ops[-1].output)] if after else []
+        ops.append(add("stream.out"))
     return ops

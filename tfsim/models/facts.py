@@ -10,16 +10,15 @@ from tfsim.models.conventions import CONVENTIONS, training_flops
 from tfsim.models.counts import Parameters, cache_bytes, count, parameters, weights_of
 from tfsim.models.decoder import segments
 from tfsim.models.shape import Shape
-from tfsim.models.spec import MLA, Attention, Block, DenseFFN, ModelSpec
+from tfsim.models.spec import Block, ModelSpec
 from tfsim.operators.core import total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
 from tfsim.units import Number
 
 USUAL_SEQ_LEN = 8192
+
+
 # what a gated FFN is called, by its activation (Shazeer 2020)
-_GATED = {"silu": "SwiGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU", "relu": "ReGLU", "clamped_swiglu": "clamped SwiGLU"}
-
-
 @dataclass(frozen=True)
 class ModelFacts:
     """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.
@@ -106,28 +105,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
 
 def describe(block: Block) -> str:
     """A block in words: "GQA 64 heads / 8 KV heads of 128; SwiGLU FFN 28,672"."""
-    ffn = block.ffn
-    kind = _GATED.get(ffn.activation, f"gated {ffn.activation}") if ffn.gated else ffn.activation
-    if isinstance(ffn, DenseFFN):
-        network = f"{kind} FFN {ffn.d_ff:,}"
-    else:
-        shared = f" + shared expert {ffn.shared.d_ff:,}" if ffn.shared else ""
-        network = f"MoE {ffn.n_experts} experts, top {ffn.top_k}, {kind} {ffn.d_ff:,}{shared}"
-    return f"{_attention(block.mixer)}; {network}"
-
-
-def _attention(mixer: Attention | MLA) -> str:
-    if isinstance(mixer, MLA):
-        cached = f"latent {mixer.kv_lora_rank} + rotary {mixer.qk_rope_head_dim} cached"
-        return f"MLA {mixer.n_heads} heads, {cached}"
-    if mixer.n_kv_heads == mixer.n_heads:
-        words = f"MHA {mixer.n_heads} heads"
-    elif mixer.n_kv_heads == 1:
-        words = f"MQA {mixer.n_heads} heads / 1 KV head"
-    else:
-        words = f"GQA {mixer.n_heads} heads / {mixer.n_kv_heads} KV heads"
-    span = f", window {mixer.window:,}" if mixer.window else f", chunk {mixer.chunk:,}" if mixer.chunk else ""
-    return f"{words} of {mixer.d_head}{span}"
+    return "; ".join(part.describe() for part in (block.mixer, block.ffn) if part is not None)
 
 
 def _each(flops: Number, tokens: int) -> Number:

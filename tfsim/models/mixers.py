@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, to_stream
@@ -17,7 +18,8 @@ from tfsim.units import Number, ceil_div, maximum
 def mix(context: BlockContext, x: Tensor) -> list[Operator]:
     """The mixer of a block applied to the (normalised) stream ``x``."""
     mixer = context.block.mixer
-    return latent_attention(context, mixer, x) if isinstance(mixer, MLA) else grouped_attention(context, mixer, x)
+    assert mixer is not None
+    return MIXERS[mixer.kind](context, mixer, x)
 
 
 def _projection(
@@ -49,27 +51,10 @@ def rope_tables(rope: Rope, width: int, context: BlockContext) -> tuple[Tensor, 
     )
 
 
-def kv_width(mixer: Attention | MLA, tp: Number = 1) -> Number:
-    """Cached elements per token and layer on one device: keys and values of its KV heads, or the MLA latent.
-
-    With more devices than KV heads every device keeps one head; the latent is kept whole on each device.
-    """
-    if isinstance(mixer, MLA):
-        return mixer.kv_lora_rank + mixer.qk_rope_head_dim
-    return maximum(1, ceil_div(mixer.n_kv_heads, tp)) * 2 * mixer.d_head
-
-
-def attention_span(mixer: Attention | MLA) -> tuple[int | None, bool]:
-    """(tokens a query can look back on or None, whether that is an aligned chunk)."""
-    if isinstance(mixer, MLA):
-        return None, False
-    return (mixer.chunk, True) if mixer.chunk else (mixer.window, False)
-
-
 def _lengths(context: BlockContext, mixer: Attention | MLA) -> tuple[Number, Number]:
     """(keys in reach, twice the pairs counted) under the pass's causal convention."""
     shape = context.shape
-    span, chunked = attention_span(mixer)
+    span, chunked = mixer.span
     if shape.phase == "decode":
         keys = keys_in_reach(shape.seq_len, shape.past_len, span)
         return keys, decode_pairs_twice(shape.seq_len, keys)
@@ -88,16 +73,16 @@ def grouped_attention(context: BlockContext, mixer: Attention, x: Tensor) -> lis
     style, tp = shape.style, shape.shards.tp
     heads, d = ceil_div(mixer.n_heads, tp), mixer.d_head
     kv_heads = maximum(1, ceil_div(mixer.n_kv_heads, tp))
-    q_width, kv_width_ = heads * d, kv_heads * d
+    q_width, kv_width = heads * d, kv_heads * d
     x, ops = as_stream("attention.gather", x, d_model, shape)
     if mixer.fused_qkv:
-        ops.append(_projection(context, "qkv_proj", x, q_width + 2 * kv_width_, d_model, mixer.qkv_bias))
+        ops.append(_projection(context, "qkv_proj", x, q_width + 2 * kv_width, d_model, mixer.qkv_bias))
         if mixer.clip_qkv:
             ops.append(_clip("qkv_clip", ops[-1].output, context))
         q = k = v = ops[-1].output
     else:
         made = {}
-        for name, width in (("q_proj", q_width), ("k_proj", kv_width_), ("v_proj", kv_width_)):
+        for name, width in (("q_proj", q_width), ("k_proj", kv_width), ("v_proj", kv_width)):
             ops.append(_projection(context, name, x, width, d_model, mixer.qkv_bias))
             if mixer.clip_qkv:
                 ops.append(_clip(f"{name}.clip", ops[-1].output, context))
@@ -113,7 +98,7 @@ def grouped_attention(context: BlockContext, mixer: Attention, x: Tensor) -> lis
         tables = rope_tables(mixer.rope, d, context)
         turned = [
             rotary(f"{label}.rope", t, elements=shape.tokens * width, tables=tables, style=style)
-            for label, t, width in (("q", q, q_width), ("k", k, kv_width_))
+            for label, t, width in (("q", q, q_width), ("k", k, kv_width))
         ]
         ops += turned
         q, k = turned[0].output, turned[1].output
@@ -253,3 +238,10 @@ def _absorbed(
         attention(query, query, query, kv_heads=1, d_qk=latent, d_v=rank, kv_read=cached, **common),
         per_head("absorb_v", mixer.v_head_dim, rank, ()),
     ]
+
+
+# The operators of each kind of mixer; a family adds its own here.
+MIXERS: dict[str, Callable[[BlockContext, Any, Tensor], list[Operator]]] = {
+    "attention": grouped_attention,
+    "mla": latent_attention,
+}

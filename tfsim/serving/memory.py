@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tfsim.models.counts import layer_cache_bytes, weights_of
+from tfsim.models.counts import layer_cache_bytes, layer_state_bytes, weights_of
 from tfsim.models.decoder import FIRST, LAST, Segment, segments
 from tfsim.models.shape import Shape
 from tfsim.models.stages import Stage
@@ -62,10 +62,15 @@ class Footprint:
         return ends + total(inner)
 
     def cache(self, stage: Stage) -> Number:
-        """KV cache of one sequence at its full length."""
+        """KV cache of one sequence at its full length, and its recurrent states."""
         model, tokens = self.engine.model, self.load.input_len + self.load.output_len
+        dtype, tp = self.engine.dtype, self.plan.tp
         return total(
-            n * layer_cache_bytes(model, name, tokens=tokens, dtype=self.engine.dtype, tp=self.plan.tp)
+            n
+            * (
+                layer_cache_bytes(model, name, tokens=tokens, dtype=dtype, tp=tp)
+                + layer_state_bytes(model, name, dtype=dtype, tp=tp)
+            )
             for name, n in stage.counts.items()
             if name in model.blocks
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from numpy.typing import NDArray
 
 from tfsim.errors import InputError, choice, quote
 from tfsim.hardware import System
-from tfsim.models.cuts import cut_faults
+from tfsim.models.cuts import cut_faults, expert_count, head_count
 from tfsim.models.shape import Shards
-from tfsim.models.spec import ModelSpec, MoE
+from tfsim.models.spec import ModelSpec
 from tfsim.serving.workload import whole
 from tfsim.timing import Groups
 from tfsim.timing.collectives import Group
@@ -89,12 +88,12 @@ def candidates(model: ModelSpec, system: System, devices: Number) -> Plan:
     """
     levels = system.levels
     counts = [int(n) for n in np.unique(np.asarray(devices, float))]
-    heads = gcd(*(block.mixer.n_heads for block in model.blocks.values()))
+    heads = head_count(model)
     domain = min([max(counts), heads, *([levels[0].size or max(counts)] if levels else [1])])
     most = min(max(counts), model.n_layers, LARGEST_PP) if levels else 1
     tps = [d for d in range(1, domain + 1) if heads % d == 0]
     pps = [d for d in range(1, most + 1) if any(n % d == 0 for n in counts)]
-    sparse = any(isinstance(block.ffn, MoE) for block in model.blocks.values())
+    sparse = expert_count(model) is not None
     rows = {(tp, pp, ep) for tp in tps for pp in pps for ep in ((1, tp) if sparse else (1,))}
     sizes = {tp * pp for tp, pp, _ in rows if tp * pp <= max(counts)}
     joined = {size for size in sizes if _joins(system, size)}

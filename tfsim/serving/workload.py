@@ -79,6 +79,8 @@ class Load:
 
 
 def _groups(block: Block) -> tuple[str, ...]:
+    if block.ffn is None:
+        return ("attn",)
     return ("attn", "ffn_dense") if block.ffn.kind == "dense" else ("attn", "moe_routed")
 
 

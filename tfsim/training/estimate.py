@@ -96,9 +96,7 @@ def _recomputed_flops(model: ModelSpec, seq_len: Array, mode: Array) -> Array:
     per_mode = [
         np.broadcast_to(
             np.asarray(
-                total(
-                    op.flops * p.repeat for p in parts if p.name in model.blocks for op in recomputed(p.operators, name)
-                ),
+                total(op.flops * p.repeat for p in parts if p.layer for op in recomputed(p.operators, name)),
                 float,
             ),
             np.shape(seq_len),

@@ -85,7 +85,7 @@ def _cost(
     forward = list(part.operators)
     phases: dict[str, list[Operator]] = {"forward": forward, "backward": backward(forward, operators)}
     for mode in RECOMPUTE:
-        phases[f"recompute_{mode}"] = recompute(forward, mode) if part.name in model.blocks else []
+        phases[f"recompute_{mode}"] = recompute(forward, mode) if part.layer else []
     kernels: dict[str, dict[str, Array]] = {}
     network: dict[str, dict[str, Array]] = {}
     for phase, ops in phases.items():
@@ -94,7 +94,7 @@ def _cost(
     boundary = _full(shape.stream_tokens * model.d_model * operators.act, size)
     kept = {mode: kept_for_backward(forward, selective=mode == "selective") for mode in ("none", "selective")}
     saved = {mode: _full(what.bytes, size) for mode, what in kept.items()}
-    saved["full"] = boundary if part.name in model.blocks else saved["none"]
+    saved["full"] = boundary if part.layer else saved["none"]
     return LayerCost(
         kernels,
         network,

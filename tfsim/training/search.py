@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tfsim.hardware import System
-from tfsim.models.spec import DenseFFN, ModelSpec
+from tfsim.models.cuts import expert_count, head_count
+from tfsim.models.spec import ModelSpec
 from tfsim.training.plan import NUMERIC, RECOMPUTE, Grid, impossible, plan_fields
 
 
@@ -29,14 +30,13 @@ def candidates(
     in practice) and recompute mode.
     """
     given = plan_fields(fixed)
-    heads = min(block.mixer.n_heads for block in model.blocks.values())
-    widths = [b.ffn.n_experts for b in model.blocks.values() if not isinstance(b.ffn, DenseFFN)]
+    heads, experts = head_count(model), expert_count(model)
     innermost = system.levels[0].size if system.levels else None
     domain = max(1, min(devices, innermost or devices, 64))
     options: dict[str, list[float]] = {
         "tp": [float(d) for d in divisors(heads, domain)],
         "pp": [float(d) for d in divisors(devices, model.n_layers)],
-        "ep": [float(d) for d in divisors(min(widths), devices)] if widths else [1.0],
+        "ep": [float(d) for d in divisors(experts, devices)] if experts else [1.0],
         "micro_batch": [float(2**i) for i in range(5)],
         "zero_stage": [0.0, 1.0, 2.0, 3.0],
         "recompute": [float(i) for i in range(len(RECOMPUTE))],

@@ -204,6 +204,6 @@ def name_blocks(layers: Sequence[Block]) -> tuple[dict[str, Block], list[str]]:
 
 
 def _parts(block: Block) -> tuple[str, str]:
-    mixer = block.mixer
+    mixer, ffn = block.mixer, block.ffn
     local = isinstance(mixer, Attention) and (mixer.window is not None or mixer.chunk is not None)
-    return "local" if local else "global", block.ffn.kind
+    return "local" if local else "global", "none" if ffn is None else ffn.kind

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfsim.errors import InputError, quote
-from tfsim.models.spec import MLA, Block, DenseFFN, MoE
+from tfsim.models.spec import MLA, Attention, Block, DenseFFN, MoE
 
 _ATTENTION = {
     "q_proj": "self_attn.q_proj",
@@ -134,15 +134,17 @@ def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
     if isinstance(mixer, MLA):
         query = ("q_a_proj", "q_b_proj") if mixer.q_lora_rank else ("q_proj",)
         groups = {"attn": (*query, "kv_a_proj", "kv_b_proj", "o_proj")}
-    else:
+    elif isinstance(mixer, Attention):
         groups = {"attn": ("qkv_proj", "o_proj") if mixer.fused_qkv else ("q_proj", "k_proj", "v_proj", "o_proj")}
+    else:
+        groups = {}
     if isinstance(ffn, MoE):
         groups["moe_routed"] = ("experts_up", "experts_down")
         groups["moe_router"] = ("router",)
         if ffn.shared:
             plain_shared = DenseFFN(d_ff=ffn.shared.d_ff, gated=ffn.gated)
             groups["moe_shared"] = tuple(f"shared_{name}" for name in _matrices(plain_shared))
-    else:
+    elif isinstance(ffn, DenseFFN):
         groups["ffn_dense"] = _matrices(ffn)
     return groups
 

@@ -1,0 +1,51 @@
+"""The validated description of a model.
+
+A model is a set of named *blocks* and a *pattern* that says in which order they repeat; nothing else in tfsim knows a
+model by its name. Sizes follow the field's names (``d_model``, ``n_heads``, ``d_ff``, ...), are counted in elements,
+and are plain integers. Facts about numerics (which steps run in fp32) are part of the description, because they decide
+how many bytes training keeps.
+"""
+
+from tfsim.models.spec.base import (
+    LAYER_NORM,
+    MAX_LAYERS,
+    MAX_SIZE,
+    RMS_NORM,
+    Norm,
+    QKNorm,
+    Rope,
+    RopeScaling,
+    ScalingKind,
+)
+from tfsim.models.spec.block import FFN, Block, Mixer, Residual
+from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
+from tfsim.models.spec.mixers import MLA, Attention
+from tfsim.models.spec.model import LearnedPositions, ModelSpec, require_model
+from tfsim.models.spec.pattern import compress_layers, expand_layers
+
+__all__ = [
+    "FFN",
+    "LAYER_NORM",
+    "MAX_LAYERS",
+    "MAX_SIZE",
+    "MLA",
+    "RMS_NORM",
+    "ActivationName",
+    "Attention",
+    "Block",
+    "DenseFFN",
+    "LearnedPositions",
+    "Mixer",
+    "MoE",
+    "ModelSpec",
+    "Norm",
+    "QKNorm",
+    "Residual",
+    "Rope",
+    "RopeScaling",
+    "ScalingKind",
+    "SharedExpert",
+    "compress_layers",
+    "expand_layers",
+    "require_model",
+]

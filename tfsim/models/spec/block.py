@@ -1,0 +1,47 @@
+"""One layer of a model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from tfsim.models.spec.base import Strict, known_format
+from tfsim.models.spec.ffn import DenseFFN, MoE
+from tfsim.models.spec.mixers import MLA, Attention
+
+# A family adds its mixer or FFN here, and its operators to tfsim.models.mixers.MIXERS or tfsim.models.decoder.FFNS.
+Mixer = Attention | MLA
+FFN = DenseFFN | MoE
+
+Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared"]
+
+
+class Block(Strict):
+    """One layer: a mixer and an FFN around a residual stream.
+
+    ``residual``: ``pre`` (norm before each), ``post`` (norm after each addition, 2017), ``output`` (norm on each
+    output before the addition, OLMo-2), ``sandwich`` (both, Gemma-2), ``parallel`` (mixer and FFN side by side, a norm
+    each), ``parallel_shared`` (side by side under one norm).
+    ``mixer`` or ``ffn`` null: the layer has only the other (Mamba, Nemotron-H).
+    ``formats``: weight format by parameter group (``attn``, ``ffn_dense``, ``moe_routed``, ...) or by operator name
+    (``q_proj``, ...; the narrower wins) where it differs from the model's.
+    """
+
+    mixer: Annotated[Mixer, Field(discriminator="kind")] | None
+    ffn: Annotated[FFN, Field(discriminator="kind")] | None
+    residual: Residual = "pre"
+    formats: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Block:
+        if self.mixer is None and self.ffn is None:
+            raise ValueError("a block needs a mixer, an ffn, or both")
+        if (self.mixer is None or self.ffn is None) and self.residual.startswith("parallel"):
+            raise ValueError(f"residual {self.residual} needs both a mixer and an ffn")
+        return self
+
+    @field_validator("formats")
+    @classmethod
+    def _formats(cls, value: dict[str, str]) -> dict[str, str]:
+        return {key: known_format(name) for key, name in value.items()}

@@ -1,0 +1,152 @@
+"""Token mixers: softmax attention and multi-head latent attention. Other families have modules of their own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from tfsim.models.spec.base import Flag, QKNorm, Real, Rope, Size, Strict
+from tfsim.units import Number, ceil_div, maximum
+
+
+class MixerSpec(Strict):
+    """What the rest of tfsim asks of any token mixer, whatever its family."""
+
+    @property
+    def n_parts(self) -> int:
+        """Equal parts tensor parallelism can cut it into (heads)."""
+        raise NotImplementedError
+
+    @property
+    def n_kv_parts(self) -> int | None:
+        """Parts of its cache that are cut alike or, beyond their number, replicated (KV heads); None: no such parts."""
+        return None
+
+    @property
+    def span(self) -> tuple[int | None, bool]:
+        """(tokens a query can look back on, itself included, or None for all; whether that is an aligned chunk)."""
+        return None, False
+
+    @property
+    def score_width(self) -> int:
+        """heads x (query-key width + value width): what each visible key costs in multiply-adds."""
+        return 0
+
+    def cached_per_token(self, tp: Number = 1) -> Number:
+        """Cached elements per token on one device."""
+        return 0
+
+    def state_bytes(self, element: Number, tp: Number = 1) -> Number:
+        """Bytes of the fixed-size state of one sequence on one device; ``element``: bytes of the cache's dtype."""
+        return 0
+
+    def describe(self) -> str:
+        """In words, for people."""
+        raise NotImplementedError
+
+
+class Attention(MixerSpec):
+    """Softmax attention with grouped keys and values: MHA (n_kv_heads = n_heads), GQA, MQA (n_kv_heads = 1).
+
+    ``window``: a query sees at most this many latest tokens, itself included; ``chunk``: it sees the tokens of its own
+    aligned chunk. ``sinks``: one learned logit per head takes part in the softmax (gpt-oss). ``softmax_fp32``: scores
+    are cast to fp32 for the softmax and back; ``scores_fp32``: queries and keys are cast before their product (GPT-J).
+    """
+
+    kind: Literal["attention"] = "attention"
+    n_heads: Size
+    n_kv_heads: Size
+    d_head: Size
+    qkv_bias: Flag = False
+    out_bias: Flag = False
+    fused_qkv: Flag = False
+    rope: Rope | None = None
+    alibi: Flag = False
+    qk_norm: QKNorm | None = None
+    window: Size | None = None
+    chunk: Size | None = None
+    sinks: Flag = False
+    logit_softcap: Real | None = None
+    clip_qkv: Real | None = None
+    softmax_fp32: Flag = True
+    scores_fp32: Flag = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Attention:
+        if self.n_heads % self.n_kv_heads:
+            raise ValueError(f"n_heads ({self.n_heads}) must be a multiple of n_kv_heads ({self.n_kv_heads})")
+        if self.window is not None and self.chunk is not None:
+            raise ValueError("give window or chunk, not both")
+        if self.rope and self.rope.rotary_dim and self.rope.rotary_dim > self.d_head:
+            raise ValueError(f"rope.rotary_dim ({self.rope.rotary_dim}) is larger than d_head ({self.d_head})")
+        return self
+
+    @property
+    def n_parts(self) -> int:
+        """Query heads."""
+        return self.n_heads
+
+    @property
+    def n_kv_parts(self) -> int | None:
+        """Key and value heads."""
+        return self.n_kv_heads
+
+    @property
+    def span(self) -> tuple[int | None, bool]:
+        """The window or the chunk."""
+        return (self.chunk, True) if self.chunk else (self.window, False)
+
+    @property
+    def score_width(self) -> int:
+        """Scores and values: 2 n_heads d_head."""
+        return 2 * self.n_heads * self.d_head
+
+    def cached_per_token(self, tp: Number = 1) -> Number:
+        """Keys and values of the device's KV heads: with more devices than heads every device keeps one."""
+        return maximum(1, ceil_div(self.n_kv_heads, tp)) * 2 * self.d_head
+
+    def describe(self) -> str:
+        """Such as "GQA 64 heads / 8 KV heads of 128, window 4,096"."""
+        if self.n_kv_heads == self.n_heads:
+            words = f"MHA {self.n_heads} heads"
+        elif self.n_kv_heads == 1:
+            words = f"MQA {self.n_heads} heads / 1 KV head"
+        else:
+            words = f"GQA {self.n_heads} heads / {self.n_kv_heads} KV heads"
+        span = f", window {self.window:,}" if self.window else f", chunk {self.chunk:,}" if self.chunk else ""
+        return f"{words} of {self.d_head}{span}"
+
+
+class MLA(MixerSpec):
+    """Multi-head latent attention (DeepSeek-V2, 2024, section 2.1): keys and values from one cached latent of
+    ``kv_lora_rank`` plus a shared rotary key of ``qk_rope_head_dim``; ``q_lora_rank`` null = plain query projection."""
+
+    kind: Literal["mla"] = "mla"
+    n_heads: Size
+    q_lora_rank: Size | None = None
+    kv_lora_rank: Size
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
+    bias: Flag = False
+    rope: Rope | None = Rope(interleaved=True)
+    softmax_fp32: Flag = True
+
+    @property
+    def n_parts(self) -> int:
+        """Query heads."""
+        return self.n_heads
+
+    @property
+    def score_width(self) -> int:
+        """Scores over the key's two parts, and values."""
+        return self.n_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim + self.v_head_dim)
+
+    def cached_per_token(self, tp: Number = 1) -> Number:
+        """The latent and the rotary key, whole on each device."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+    def describe(self) -> str:
+        """Such as "MLA 128 heads, latent 512 + rotary 64 cached"."""
+        return f"MLA {self.n_heads} heads, latent {self.kv_lora_rank} + rotary {self.qk_rope_head_dim} cached"
