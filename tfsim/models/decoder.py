@@ -207,9 +207,12 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
             add("stream.last"),
             after_ffn,
         ]
+    if block.residual == "none":
+        ops = mix(context, x) if block.mixer is not None else []
+        return ops + (feed_forward(context, ops[-1].output if ops else x) if block.ffn is not None else [])
     before = block.residual in ("pre", "sandwich")
     after = block.residual in ("output", "sandwich")
-    ops: list[Operator] = []
+    ops = []
     if block.mixer is not None:
         ops += [normed("input_norm", x)] if before else []
         ops += mix(context, ops[-1].output if before else x)

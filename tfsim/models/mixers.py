@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, to_stream
+from tfsim.models.recurrent import recurrent
 from tfsim.models.spec import MLA, Attention, Rope
 from tfsim.operators.attention import attention, decode_pairs_twice, keys_in_reach, prefill_pairs_twice
 from tfsim.operators.core import Operator, Tensor, Weight, activation
@@ -244,4 +245,5 @@ def _absorbed(
 MIXERS: dict[str, Callable[[BlockContext, Any, Tensor], list[Operator]]] = {
     "attention": grouped_attention,
     "mla": latent_attention,
+    "recurrent": recurrent,
 }

@@ -70,6 +70,36 @@ def _memory_bound(op: Operator, style: Style) -> list[Operator]:
     ]
 
 
+def _recurrent(op: Operator, style: Style) -> list[Operator]:
+    # back through time: the first state is given, so its gradient is not computed; the weights' gradient waits for
+    # nothing and takes all steps as one product
+    m, n, k, steps = (op.dims[name] for name in ("m", "n", "k", "steps"))
+    states, gates = m * steps * k * style.act, m * steps * n * style.act
+    to_input = replace(
+        op,
+        name=f"{op.name}.dgrad",
+        phase="backward",
+        saves=(),
+        flops=2 * m * n * k * (steps - 1),
+        read=gates,
+        write=states,
+        dims={**op.dims, "n": k, "k": n},
+    )
+    to_weight = replace(
+        op,
+        name=f"{op.name}.wgrad",
+        kind="matmul",
+        phase="backward",
+        saves=(),
+        read=states + gates,
+        write=op.weight_bytes,
+        weights=(),
+        weights_read=None,
+        dims={"m": n, "n": k, "k": m * steps},
+    )
+    return [to_input, to_weight]
+
+
 def _collective(op: Operator, style: Style) -> list[Operator]:
     assert op.comm is not None
     if op.comm.backward == "none":
@@ -81,6 +111,8 @@ def _collective(op: Operator, style: Style) -> list[Operator]:
 RULES: dict[str, Rule] = {
     "matmul": _matmul,
     "grouped_matmul": _matmul,
+    "recurrent": _recurrent,
+    "recurrent_cell": _memory_bound,
     "attention": _attention,
     "norm": _memory_bound,
     "softmax": _memory_bound,

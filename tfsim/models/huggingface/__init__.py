@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tfsim.errors import InputError, quote, unknown
 from tfsim.files import validate
-from tfsim.models.huggingface import classic, dense, latent, modules, quantization, sparse
+from tfsim.models.huggingface import classic, dense, latent, modules, quantization, recurrent, sparse
 from tfsim.models.huggingface.common import Decoder, name_blocks
 from tfsim.models.huggingface.fields import Fields, FieldTable
 from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
@@ -70,6 +70,7 @@ FAMILIES: dict[str, Family] = {
     "olmo2": Family(dense.OLMO2, dense.olmo2),
     "starcoder2": Family(dense.STARCODER2, dense.starcoder2, modules.STARCODER2_MODULES),
     "stablelm": Family(dense.STABLELM, dense.stablelm),
+    "rnn_lm": Family(recurrent.RNN_LM, recurrent.rnn_lm, family="rnn"),
 }
 
 _WRAPPERS = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k25": "kimi_k2"}

@@ -22,6 +22,7 @@ from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
 from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.model import LearnedPositions, ModelSpec, require_model
 from tfsim.models.spec.pattern import compress_layers, expand_layers
+from tfsim.models.spec.recurrent import Recurrent
 
 __all__ = [
     "FFN",
@@ -40,6 +41,7 @@ __all__ = [
     "ModelSpec",
     "Norm",
     "QKNorm",
+    "Recurrent",
     "Residual",
     "Rope",
     "RopeScaling",

@@ -90,4 +90,4 @@ def known_format(name: str) -> str:
     return name
 
 
-Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared"]
+Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none"]

@@ -9,12 +9,13 @@ from pydantic import Field, field_validator, model_validator
 from tfsim.models.spec.base import Strict, known_format
 from tfsim.models.spec.ffn import DenseFFN, MoE
 from tfsim.models.spec.mixers import MLA, Attention
+from tfsim.models.spec.recurrent import Recurrent
 
 # A family adds its mixer or FFN here, and its operators to tfsim.models.mixers.MIXERS or tfsim.models.decoder.FFNS.
-Mixer = Attention | MLA
+Mixer = Attention | MLA | Recurrent
 FFN = DenseFFN | MoE
 
-Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared"]
+Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none"]
 
 
 class Block(Strict):
@@ -22,7 +23,7 @@ class Block(Strict):
 
     ``residual``: ``pre`` (norm before each), ``post`` (norm after each addition, 2017), ``output`` (norm on each
     output before the addition, OLMo-2), ``sandwich`` (both, Gemma-2), ``parallel`` (mixer and FFN side by side, a norm
-    each), ``parallel_shared`` (side by side under one norm).
+    each), ``parallel_shared`` (side by side under one norm), ``none`` (one after the other, nothing added: RNNs).
     ``mixer`` or ``ffn`` null: the layer has only the other (Mamba, Nemotron-H).
     ``formats``: weight format by parameter group (``attn``, ``ffn_dense``, ``moe_routed``, ...) or by operator name
     (``q_proj``, ...; the narrower wins) where it differs from the model's.

@@ -33,6 +33,11 @@ class MixerSpec(Strict):
         """heads x (query-key width + value width): what each visible key costs in multiply-adds."""
         return 0
 
+    @property
+    def output_width(self) -> int | None:
+        """Width of what it hands on where that is not the model's by construction; None: always d_model."""
+        return None
+
     def cached_per_token(self, tp: Number = 1) -> Number:
         """Cached elements per token on one device."""
         return 0

@@ -79,6 +79,10 @@ class ModelSpec(Strict):
         unknown = [name for name in dict.fromkeys(self.layer_blocks) if name not in self.blocks]
         if unknown:
             raise ValueError(f"layers names block {unknown[0]!r}, which is not one of blocks: {', '.join(self.blocks)}")
+        for name, block in self.blocks.items():
+            width = None if block.mixer is None else block.mixer.output_width
+            if width is not None and width != self.d_model:
+                raise ValueError(f"block {name!r} hands on {width} values, but d_model is {self.d_model}")
         unused = [name for name in self.blocks if name not in set(self.layer_blocks)]
         if unused:
             raise ValueError(f"block {unused[0]!r} is defined but layers never uses it")
