@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from tfsim.models.delta import gated_delta
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, to_stream
 from tfsim.models.recurrent import recurrent
 from tfsim.models.spec import MLA, Attention, Rope
-from tfsim.operators.attention import attention, decode_pairs_twice, keys_in_reach, prefill_pairs_twice
+from tfsim.operators.attention import attention, banded_pairs_twice, decode_pairs_twice, keys_in_reach, prefill_pairs_twice
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import pointwise, rotary
 from tfsim.operators.formats import element_bytes
@@ -23,7 +25,7 @@ def mix(context: BlockContext, x: Tensor) -> list[Operator]:
     return MIXERS[mixer.kind](context, mixer, x)
 
 
-def _projection(
+def project(
     context: BlockContext, name: str, x: Tensor, n: Number, k: Number, bias: bool = False, tokens: Number | None = None
 ) -> Operator:
     return linear(
@@ -60,6 +62,9 @@ def _lengths(context: BlockContext, mixer: Attention | MLA) -> tuple[Number, Num
         keys = keys_in_reach(shape.seq_len, shape.past_len, span)
         return keys, decode_pairs_twice(shape.seq_len, keys)
     halved = shape.causal == "halved"
+    if not getattr(mixer, "causal", True):
+        pairs2 = banded_pairs_twice(shape.seq_len, span) if halved else 2 * shape.seq_len * shape.seq_len
+        return shape.seq_len, pairs2
     end = shape.past_len + shape.seq_len
     return end, prefill_pairs_twice(shape.seq_len, shape.past_len, span, chunked=chunked, halved=halved)
 
@@ -75,61 +80,133 @@ def grouped_attention(context: BlockContext, mixer: Attention, x: Tensor) -> lis
     heads, d = ceil_div(mixer.n_heads, tp), mixer.d_head
     kv_heads = maximum(1, ceil_div(mixer.n_kv_heads, tp))
     q_width, kv_width = heads * d, kv_heads * d
+    v_width, out_width = kv_heads * mixer.value_width, heads * mixer.value_width
+    stream = x
     x, ops = as_stream("attention.gather", x, d_model, shape)
     if mixer.fused_qkv:
-        ops.append(_projection(context, "qkv_proj", x, q_width + 2 * kv_width, d_model, mixer.qkv_bias))
+        ops.append(project(context, "qkv_proj", x, q_width + 2 * kv_width, d_model, mixer.qkv_bias))
         if mixer.clip_qkv:
             ops.append(_clip("qkv_clip", ops[-1].output, context))
         q = k = v = ops[-1].output
     else:
         made = {}
-        for name, width in (("q_proj", q_width), ("k_proj", kv_width), ("v_proj", kv_width)):
-            ops.append(_projection(context, name, x, width, d_model, mixer.qkv_bias))
+        for name, width in _projections(mixer, q_width, kv_width, v_width):
+            bias = mixer.qkv_bias and (mixer.key_bias or name != "k_proj")
+            ops.append(project(context, name, x, width, d_model, bias))
             if mixer.clip_qkv:
                 ops.append(_clip(f"{name}.clip", ops[-1].output, context))
             made[name] = ops[-1].output
-        q, k, v = made.values()
+        q = made["q_proj"]
+        k = made.get("k_proj", Tensor("reused.k", shape.tokens * kv_width, style.act))
+        v = made.get("v_proj", k if mixer.value == "key" else Tensor("reused.v", shape.tokens * v_width, style.act))
+    gates = q
+    makes_keys = mixer.value != "reused"
+    if mixer.value_norm and makes_keys:
+        ops.append(_value_norm(context, mixer, v, kv_heads))
+        v = ops[-1].output
     if mixer.qk_norm:
-        normed = [
-            _qk_norm(context, mixer, label, t, n) for label, t, n in (("q_norm", q, heads), ("k_norm", k, kv_heads))
-        ]
-        ops += normed
-        q, k = normed[0].output, normed[1].output
+        ops.append(_qk_norm(context, mixer, "q_norm", q, heads))
+        q = ops[-1].output
+        if makes_keys:
+            ops.append(_qk_norm(context, mixer, "k_norm", k, kv_heads))
+            k = ops[-1].output
     if mixer.rope:
         tables = rope_tables(mixer.rope, d, context)
-        turned = [
-            rotary(f"{label}.rope", t, elements=shape.tokens * width, tables=tables, style=style)
-            for label, t, width in (("q", q, q_width), ("k", k, kv_width))
-        ]
-        ops += turned
-        q, k = turned[0].output, turned[1].output
+        ops.append(rotary("q.rope", q, elements=shape.tokens * q_width, tables=tables, style=style))
+        q = ops[-1].output
+        if makes_keys:
+            ops.append(rotary("k.rope", k, elements=shape.tokens * kv_width, tables=tables, style=style))
+            k = ops[-1].output
     kv_len, pairs2 = _lengths(context, mixer)
-    sinks = (Weight("sinks", "attn", heads, fmt=context.spec.dtype),) if mixer.sinks else ()
-    ops.append(
-        attention(
-            q,
-            k,
-            v,
-            batch=shape.batch,
-            heads=heads,
-            kv_heads=kv_heads,
-            q_len=shape.seq_len,
-            kv_len=kv_len,
-            d_qk=d,
-            d_v=d,
-            pairs2=pairs2,
-            style=style,
-            kv_bytes=_cache_bytes(context),
-            softmax_fp32=mixer.softmax_fp32,
-            scores_fp32=mixer.scores_fp32,
-            score_copies=1 if mixer.logit_softcap else 0,
-            sinks=1 if mixer.sinks else 0,
-            weights=sinks,
-        )
-    )
-    ops.append(_projection(context, "o_proj", ops[-1].output, d_model, q_width, mixer.out_bias))
+    ops.append(attend(context, mixer, q, k, v, heads, kv_heads, kv_len, pairs2))
+    if mixer.output_gate:
+        ops += _output_gate(context, mixer, stream, gates, ops[-1].output, heads)
+    ops.append(project(context, "o_proj", ops[-1].output, d_model, out_width, mixer.out_bias))
     ops.append(to_stream("attention.reduce", ops[-1].output, d_model, shape))
     return ops
+
+
+def attend(
+    context: BlockContext,
+    mixer: Attention,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    heads: Number,
+    kv_heads: Number,
+    kv_len: Number,
+    pairs2: Number,
+) -> Operator:
+    """softmax(q k^T) v as the mixer says: the numerics of its softmax, capping, sinks, mask."""
+    shape = context.shape
+    sinks = (Weight("sinks", "attn", heads, fmt=context.spec.dtype),) if mixer.sinks else ()
+    op = attention(
+        q,
+        k,
+        v,
+        batch=shape.batch,
+        heads=heads,
+        kv_heads=kv_heads,
+        q_len=shape.seq_len,
+        kv_len=kv_len,
+        d_qk=mixer.d_head,
+        d_v=mixer.value_width,
+        pairs2=pairs2,
+        style=shape.style,
+        kv_bytes=_cache_bytes(context),
+        softmax_fp32=mixer.softmax_fp32,
+        scores_fp32=mixer.scores_fp32,
+        score_copies=1 if mixer.logit_softcap else 0,
+        sinks=1 if mixer.sinks else 0,
+        weights=sinks,
+    )
+    if mixer.stored_mask and shape.style.attention == "eager":
+        return replace(op, saves=(*op.saves, Tensor("attention.mask", shape.seq_len * kv_len, 1, recomputable=True)))
+    return op
+
+
+def _projections(mixer: Attention, q: Number, k: Number, v: Number) -> list[tuple[str, Number]]:
+    """The separate projections of a mixer and their widths; an elementwise gate doubles the queries'."""
+    made = [("q_proj", 2 * q if mixer.output_gate == "element" else q)]
+    if mixer.value != "reused":
+        made.append(("k_proj", k))
+    if mixer.value == "own":
+        made.append(("v_proj", v))
+    return made
+
+
+def _output_gate(
+    context: BlockContext, mixer: Attention, x: Tensor, gates: Tensor, y: Tensor, heads: Number
+) -> list[Operator]:
+    """sigmoid(gate) * output: the gate is half of the queries' projection, or one logit per head of ``x``."""
+    style, tokens = context.shape.style, context.shape.tokens
+    ops: list[Operator] = []
+    opened = activation("attention.gate", y.elements, style)
+    if mixer.output_gate == "head":
+        ops.append(project(context, "g_proj", x, heads, context.spec.d_model))
+        opened = activation("attention.gate", tokens * heads, style)
+    out = activation("attention.gated", y.elements, style)
+    saves = (opened, y) if style.eager else (gates if not ops else ops[0].output, y)
+    ops.append(
+        pointwise(
+            "attention.gate",
+            "pointwise",
+            out,
+            saves=saves,
+            vector_flops=5 * y.elements,
+            inputs=2,
+            passes=2 if style.eager else 1,
+            style=style,
+        )
+    )
+    return ops
+
+
+def _value_norm(context: BlockContext, mixer: Attention, v: Tensor, heads: Number) -> Operator:
+    shape, fmt = context.shape, context.spec.dtype
+    plain = context.spec.norm.model_copy(update={"weight": False})
+    rows = shape.tokens * heads
+    return apply_norm("v_norm", v, plain, rows=rows, width=mixer.value_width, shape=shape, fmt=fmt)
 
 
 def _clip(name: str, x: Tensor, context: BlockContext) -> Operator:
@@ -162,13 +239,13 @@ def latent_attention(context: BlockContext, mixer: MLA, x: Tensor) -> list[Opera
     rank, d_rope, d_v = mixer.kv_lora_rank, mixer.qk_rope_head_dim, mixer.v_head_dim
     x, ops = as_stream("attention.gather", x, d_model, shape)
     if mixer.q_lora_rank:
-        ops.append(_projection(context, "q_a_proj", x, mixer.q_lora_rank, d_model, mixer.bias))
+        ops.append(project(context, "q_a_proj", x, mixer.q_lora_rank, d_model, mixer.bias))
         ops.append(_latent_norm(context, "q_a_norm", ops[-1].output, mixer.q_lora_rank))
-        ops.append(_projection(context, "q_b_proj", ops[-1].output, heads * d_qk, mixer.q_lora_rank))
+        ops.append(project(context, "q_b_proj", ops[-1].output, heads * d_qk, mixer.q_lora_rank))
     else:
-        ops.append(_projection(context, "q_proj", x, heads * d_qk, d_model))
+        ops.append(project(context, "q_proj", x, heads * d_qk, d_model))
     q = ops[-1].output
-    ops.append(_projection(context, "kv_a_proj", x, rank + d_rope, d_model, mixer.bias))
+    ops.append(project(context, "kv_a_proj", x, rank + d_rope, d_model, mixer.bias))
     latent = ops[-1].output
     ops.append(_latent_norm(context, "kv_a_norm", Tensor("kv_a_proj.latent", tokens * rank, style.act), rank))
     normed = ops[-1].output
@@ -194,11 +271,11 @@ def latent_attention(context: BlockContext, mixer: MLA, x: Tensor) -> list[Opera
     else:
         # a decode step that expands does so for every cached latent
         expanded = shape.batch * kv_len if shape.phase == "decode" else tokens
-        ops.append(_projection(context, "kv_b_proj", normed, wide, rank, tokens=expanded))
+        ops.append(project(context, "kv_b_proj", normed, wide, rank, tokens=expanded))
         q = activation("q.assembled", tokens * heads * d_qk, style)
         k = activation("k.assembled", expanded * heads * d_qk, style)
         ops.append(attention(q, k, ops[-1].output, kv_heads=heads, d_qk=d_qk, d_v=d_v, **common))
-    ops.append(_projection(context, "o_proj", ops[-1].output, d_model, heads * d_v, mixer.bias))
+    ops.append(project(context, "o_proj", ops[-1].output, d_model, heads * d_v, mixer.bias))
     ops.append(to_stream("attention.reduce", ops[-1].output, d_model, shape))
     return ops
 
@@ -245,5 +322,6 @@ def _absorbed(
 MIXERS: dict[str, Callable[[BlockContext, Any, Tensor], list[Operator]]] = {
     "attention": grouped_attention,
     "mla": latent_attention,
+    "gated_delta": gated_delta,
     "recurrent": recurrent,
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tfsim.operators.core import Operator, Style
+from tfsim.operators.delta import delta_rule_backward_flops
 
 Rule = Callable[[Operator, Style], list[Operator]]
 
@@ -30,7 +31,7 @@ def _matmul(op: Operator, style: Style) -> list[Operator]:
         write=op.weight_bytes if op.weights_read is None else op.weights_read,
         weights=(),
         weights_read=None,
-        dims={**op.dims, "m": n, "n": k, "k": m} if op.kind == "matmul" else op.dims,
+        dims=op.dims if op.kind == "grouped_matmul" else {**op.dims, "m": n, "n": k, "k": m},
     )
     return [to_input, to_weight]
 
@@ -68,6 +69,16 @@ def _memory_bound(op: Operator, style: Style) -> list[Operator]:
             write=op.read,
         )
     ]
+
+
+def _conv(op: Operator, style: Style) -> list[Operator]:
+    # gradients of the input and of the taps: each as many products as the forward
+    return [replace(rule, flops=2 * op.flops) for rule in _memory_bound(op, style)]
+
+
+def _delta_rule(op: Operator, style: Style) -> list[Operator]:
+    flops = delta_rule_backward_flops(op)
+    return [replace(rule, flops=flops) for rule in _memory_bound(op, style)]
 
 
 def _recurrent(op: Operator, style: Style) -> list[Operator]:
@@ -108,12 +119,21 @@ def _collective(op: Operator, style: Style) -> list[Operator]:
     return [replace(op, name=f"{op.name}.backward", phase="backward", comm=comm)]
 
 
+def _convolution(op: Operator, style: Style) -> list[Operator]:
+    # an input that is data needs no gradient
+    to_input, to_weight = _matmul(op, style)
+    return [to_weight] if op.dims["data"] else [to_input, to_weight]
+
+
 RULES: dict[str, Rule] = {
     "matmul": _matmul,
     "grouped_matmul": _matmul,
+    "convolution": _convolution,
     "recurrent": _recurrent,
     "recurrent_cell": _memory_bound,
     "attention": _attention,
+    "conv": _conv,
+    "delta_rule": _delta_rule,
     "norm": _memory_bound,
     "softmax": _memory_bound,
     "pointwise": _memory_bound,

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tfsim.errors import InputError, quote, unknown
 from tfsim.files import validate
-from tfsim.models.huggingface import classic, dense, latent, modules, quantization, recurrent, sparse
+from tfsim.models.huggingface import classic, delta, dense, latent, modern, modules, quantization, recurrent, sparse
 from tfsim.models.huggingface.common import Decoder, name_blocks
 from tfsim.models.huggingface.fields import Fields, FieldTable
 from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
@@ -70,10 +70,25 @@ FAMILIES: dict[str, Family] = {
     "olmo2": Family(dense.OLMO2, dense.olmo2),
     "starcoder2": Family(dense.STARCODER2, dense.starcoder2, modules.STARCODER2_MODULES),
     "stablelm": Family(dense.STABLELM, dense.stablelm),
+    "glm4_moe": Family(modern.GLM4_MOE, modern.glm4_moe),
+    "minimax_m2": Family(modern.MINIMAX_M2, modern.minimax_m2, modules.MIXTRAL_MODULES),
+    "qwen3_vl_text": Family(modern.QWEN3_VL, modern.qwen3_vl, family="qwen3_vl"),
+    "qwen3_vl_moe_text": Family(modern.QWEN3_VL_MOE, modern.qwen3_vl_moe, modules.QWEN_MOE_MODULES, "qwen3_vl_moe"),
+    "qwen3_next": Family(delta.QWEN3_NEXT, delta.qwen3_next, modules.QWEN_DELTA_MODULES),
+    "qwen3_5_text": Family(delta.QWEN3_5, delta.qwen3_5, modules.QWEN_DELTA_MODULES, "qwen3_5"),
+    "qwen3_5_moe_text": Family(delta.QWEN3_5_MOE, delta.qwen3_5_moe, modules.QWEN_DELTA_MODULES, "qwen3_5_moe"),
     "rnn_lm": Family(recurrent.RNN_LM, recurrent.rnn_lm, family="rnn"),
 }
 
-_WRAPPERS = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k25": "kimi_k2"}
+_WRAPPERS = {
+    "gemma3": "gemma3_text",
+    "llama4": "llama4_text",
+    "kimi_k25": "kimi_k2",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+}
 """Multimodal types, and the type of their text part."""
 
 MODEL_TYPES: tuple[str, ...] = (*FAMILIES, *_WRAPPERS)

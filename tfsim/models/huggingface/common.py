@@ -9,13 +9,13 @@ from typing import Any
 from tfsim.models.huggingface.fields import Fields
 from tfsim.models.huggingface.harmless import words
 from tfsim.models.spec import (
-    MLA,
     RMS_NORM,
     ActivationName,
     Attention,
     Block,
     DenseFFN,
     LearnedPositions,
+    Mixer,
     MoE,
     Norm,
     Residual,
@@ -80,7 +80,7 @@ _SCALING_NUMBERS = {
 }
 _SCALING_HARMLESS = words(
     "type rope_type rope_theta partial_rotary_factor original_max_position_embeddings attention_factor mscale "
-    "mscale_all_dim truncate short_factor long_factor short_mscale long_mscale"
+    "mscale_all_dim truncate short_factor long_factor short_mscale long_mscale mrope_section mrope_interleaved"
 )
 
 
@@ -165,7 +165,7 @@ def layer_types(f: Fields, n_layers: int, kinds: Sequence[str], default: Sequenc
     return f.per_layer("layer_types", n_layers, rule, lambda entry: entry in kinds) or default
 
 
-def stack(mixers: Sequence[Attention | MLA], ffns: Sequence[DenseFFN | MoE], residual: Residual = "pre") -> list[Block]:
+def stack(mixers: Sequence[Mixer], ffns: Sequence[DenseFFN | MoE], residual: Residual = "pre") -> list[Block]:
     """The layers with these mixers and FFNs; equal layers share one block."""
     made: dict[tuple[int, int], Block] = {}
     for mixer, ffn in zip(mixers, ffns, strict=True):
@@ -206,4 +206,5 @@ def name_blocks(layers: Sequence[Block]) -> tuple[dict[str, Block], list[str]]:
 def _parts(block: Block) -> tuple[str, str]:
     mixer, ffn = block.mixer, block.ffn
     local = isinstance(mixer, Attention) and (mixer.window is not None or mixer.chunk is not None)
-    return "local" if local else "global", "none" if ffn is None else ffn.kind
+    word = "none" if mixer is None else "local" if local else "global" if mixer.score_width else mixer.kind
+    return word, "none" if ffn is None else ffn.kind

@@ -185,10 +185,10 @@ STABLELM = table(
 def attention(f: Fields, **options: Any) -> Attention:
     """Grouped-query attention from the fields all relatives share; ``options`` are fields of Attention."""
     hidden, n_heads = f.size("hidden_size"), f.size("num_attention_heads")
-    d_head = f.d_head("head_dim", hidden, "num_attention_heads", n_heads)
+    d_head = options.pop("d_head", None) or f.d_head("head_dim", hidden, "num_attention_heads", n_heads)
     if "rope" not in options:
         options["rope"] = rope(f, d_head)
-    n_kv = heads(f, n_heads)
+    n_kv = options.pop("n_kv_heads", None) or heads(f, n_heads)
     return Attention(n_heads=n_heads, n_kv_heads=n_kv, d_head=d_head, **options)
 
 

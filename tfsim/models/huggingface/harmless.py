@@ -13,7 +13,7 @@ def words(*texts: str) -> frozenset[str]:
 _TOKENS = (
     "bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id cls_token_id mask_token_id "
     "decoder_start_token_id forced_bos_token_id forced_eos_token_id image_token_index image_token_id "
-    "boi_token_index boi_token_id eoi_token_index eoi_token_id video_token_id bos_token eos_token "
+    "boi_token_index boi_token_id eoi_token_index eoi_token_id video_token_id vision_start_token_id vision_end_token_id bos_token eos_token "
     "suppress_tokens begin_suppress_tokens bad_words_ids"
 )
 _FILE = (

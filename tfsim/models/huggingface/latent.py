@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tfsim.models.huggingface.common import Decoder, rope, stack
@@ -62,7 +63,8 @@ DEEPSEEK_V3 = table(
 )
 
 
-def _mla(f: Fields) -> MLA:
+def latent_mixer(f: Fields, **options: Any) -> MLA:
+    """Latent attention from the fields all relatives share; ``options`` are further fields of MLA."""
     n_heads = f.size("num_attention_heads")
     if (kv := f.maybe_size("num_key_value_heads")) not in (None, n_heads):
         raise f.fault("num_key_value_heads", f"latent attention has as many as the {n_heads} attention heads", kv)
@@ -76,14 +78,24 @@ def _mla(f: Fields) -> MLA:
         qk_rope_head_dim=rope_dim,
         v_head_dim=f.size("v_head_dim"),
         bias=f.flag("attention_bias"),
-        rope=rope(f, rope_dim, interleaved=f.flag("rope_interleave")),
+        **{"rope": rope(f, rope_dim, interleaved=f.flag("rope_interleave")), **options},
     )
 
 
-def _deepseek(f: Fields, **router: Any) -> Decoder:
+def sparse_after(f: Fields) -> list[bool]:
+    """Which layers hold experts: all after the first first_k_dense_replace."""
     n, dense_layers = f.layers("num_hidden_layers"), f.count("first_k_dense_replace")
-    sparse = [i >= dense_layers for i in range(n)]
-    mixer, dense = _mla(f), ffn(f)
+    return [i >= dense_layers for i in range(n)]
+
+
+def _deepseek(f: Fields, **router: Any) -> Decoder:
+    sparse = sparse_after(f)
+    return fine_grained(f, [latent_mixer(f)] * len(sparse), sparse, **router)
+
+
+def fine_grained(f: Fields, mixers: Sequence[Any], sparse: Sequence[bool], **router: Any) -> Decoder:
+    """A decoder with these mixers and, in ``sparse`` layers, fine-grained experts beside shared ones (DeepSeekMoE)."""
+    n, dense = len(sparse), ffn(f)
     feeds: list[DenseFFN | MoE] = [dense] * n
     if any(sparse):
         width, n_shared = f.size("moe_intermediate_size"), f.count("n_shared_experts")
@@ -100,7 +112,7 @@ def _deepseek(f: Fields, **router: Any) -> Decoder:
     extra: dict[str, Any] = {"n_mtp_modules": f.count("num_nextn_predict_layers")}
     if any(sparse) and f.raw("num_experts_per_tok") is None:
         extra["note"] = "num_experts_per_tok is null: every expert counts as chosen"
-    return decoder(f, stack([mixer] * n, feeds), extra=extra)
+    return decoder(f, stack(mixers, feeds), extra=extra)
 
 
 def deepseek_v2(f: Fields) -> Decoder:
@@ -110,9 +122,14 @@ def deepseek_v2(f: Fields) -> Decoder:
     return _deepseek(f, router="softmax_topk", n_groups=n_groups, normalize_top_k=False)
 
 
-def deepseek_v3(f: Fields) -> Decoder:
-    """DeepSeek-V3, R1 and Kimi-K2: sigmoid scores in fp32, experts in groups."""
+def router_groups(f: Fields) -> int:
+    """Groups of experts, which must divide them."""
     n_groups, n = f.maybe_size("n_group") or 1, f.size("n_routed_experts")
     if n % n_groups:
         raise f.fault("n_group", f"does not divide the {n} experts", n_groups)
-    return _deepseek(f, router="sigmoid", n_groups=n_groups, normalize_top_k=f.flag("norm_topk_prob"))
+    return n_groups
+
+
+def deepseek_v3(f: Fields) -> Decoder:
+    """DeepSeek-V3, R1 and Kimi-K2: sigmoid scores in fp32, experts in groups."""
+    return _deepseek(f, router="sigmoid", n_groups=router_groups(f), normalize_top_k=f.flag("norm_topk_prob"))

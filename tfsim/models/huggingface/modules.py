@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfsim.errors import InputError, quote
-from tfsim.models.spec import MLA, Attention, Block, DenseFFN, MoE
+from tfsim.models.spec import MLA, Attention, Block, DenseFFN, GatedDelta, MoE
 
 _ATTENTION = {
     "q_proj": "self_attn.q_proj",
@@ -16,6 +16,7 @@ _ATTENTION = {
     "v_proj": "self_attn.v_proj",
     "qkv_proj": "self_attn.qkv_proj",
     "o_proj": "self_attn.o_proj",
+    "g_proj": "self_attn.g_proj",
     "q_a_proj": "self_attn.q_a_proj",
     "q_b_proj": "self_attn.q_b_proj",
     "kv_a_proj": "self_attn.kv_a_proj_with_mqa",
@@ -59,6 +60,10 @@ _LLAMA = {
     **_experts("mlp.experts.{e}.gate_proj", "mlp.experts.{e}.up_proj", "mlp.experts.{e}.down_proj", "mlp.gate"),
 }
 LLAMA_MODULES = Modules(_LLAMA)
+_DELTA = {f"in_proj_{name}": f"linear_attn.in_proj_{name}" for name in ("qkvz", "ba", "qkv", "z", "b", "a")}
+QWEN_DELTA_MODULES = Modules(
+    {**_LLAMA, **_shared("mlp.shared_expert"), **_DELTA, "out_proj": "linear_attn.out_proj"},
+)
 QWEN_MOE_MODULES = Modules({**_LLAMA, **_shared("mlp.shared_expert")})
 _MIXTRAL_EXPERT = "block_sparse_moe.experts.{e}."
 MIXTRAL_MODULES = Modules(
@@ -135,7 +140,12 @@ def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
         query = ("q_a_proj", "q_b_proj") if mixer.q_lora_rank else ("q_proj",)
         groups = {"attn": (*query, "kv_a_proj", "kv_b_proj", "o_proj")}
     elif isinstance(mixer, Attention):
-        groups = {"attn": ("qkv_proj", "o_proj") if mixer.fused_qkv else ("q_proj", "k_proj", "v_proj", "o_proj")}
+        keys = {"own": ("k_proj", "v_proj"), "key": ("k_proj",), "reused": ()}[mixer.value]
+        gate = ("g_proj",) if mixer.output_gate == "head" else ()
+        groups = {"attn": ("qkv_proj", "o_proj") if mixer.fused_qkv else ("q_proj", *keys, *gate, "o_proj")}
+    elif isinstance(mixer, GatedDelta):
+        inputs = ("qkvz", "ba") if mixer.fused_input else ("qkv", "z", "b", "a")
+        groups = {"ssm": (*(f"in_proj_{name}" for name in inputs), "out_proj")}
     else:
         groups = {}
     if isinstance(ffn, MoE):
@@ -166,7 +176,7 @@ def plain(pattern: str) -> str:
 # Modules that hold no matrix of the decoder: naming them leaves nothing out.
 _ELSEWHERE = re.compile(
     r"norm|(^|\.)ln_|embed|vision|visual|projector|patch_merge|e_score_correction_bias|mtp|eh_proj|shared_head|rotary|"
-    r"gate$|router|wte|wpe|lm_head|embed_out|shared_expert_gate|audio"
+    r"gate$|router|conv1d|wte|wpe|lm_head|embed_out|shared_expert_gate|audio"
 )
 
 

@@ -226,7 +226,7 @@ def mixtral(f: Fields) -> Decoder:
     return decoder(f, stack([mixer] * n, [moe] * n))
 
 
-def _qwen_ffns(f: Fields, n: int, shared: SharedExpert | None) -> list[DenseFFN | MoE]:
+def qwen_ffns(f: Fields, n: int, shared: SharedExpert | None) -> list[DenseFFN | MoE]:
     """Qwen's pattern: every decoder_sparse_step-th layer, but those in mlp_only_layers."""
     dense_layers = f.indices("mlp_only_layers", n) or frozenset()
     step = f.size("decoder_sparse_step")
@@ -244,7 +244,7 @@ def qwen2_moe(f: Fields) -> Decoder:
     types = ["sliding_attention" if slides and i % 2 == 0 and i < below else "full_attention" for i in range(n)]
     mixers = per_window(f, windows(f, types), qkv_bias=f.flag("qkv_bias"))
     shared = SharedExpert(d_ff=f.size("shared_expert_intermediate_size"), gate=True)
-    return decoder(f, stack(mixers, _qwen_ffns(f, n, shared)))
+    return decoder(f, stack(mixers, qwen_ffns(f, n, shared)))
 
 
 def qwen3_moe(f: Fields) -> Decoder:
@@ -252,7 +252,7 @@ def qwen3_moe(f: Fields) -> Decoder:
     n, bias = f.layers("num_hidden_layers"), f.flag("attention_bias")
     window = f.maybe_size("sliding_window") if f.flag("use_sliding_window") else None
     mixer = attention(f, window=window, qkv_bias=bias, out_bias=bias, qk_norm=QKNorm())
-    return decoder(f, stack([mixer] * n, _qwen_ffns(f, n, None)))
+    return decoder(f, stack([mixer] * n, qwen_ffns(f, n, None)))
 
 
 def dbrx(f: Fields) -> Decoder:

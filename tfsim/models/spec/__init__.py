@@ -18,13 +18,17 @@ from tfsim.models.spec.base import (
     ScalingKind,
 )
 from tfsim.models.spec.block import FFN, Block, Mixer, Residual
+from tfsim.models.spec.delta import GatedDelta
 from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
+from tfsim.models.spec.frontends import AudioFrontend, Frontend, PatchFrontend
+from tfsim.models.spec.heads import Classifier, Head, LMHead, MaskedLMHead, NoHead, Pooler, Projection
 from tfsim.models.spec.mixers import MLA, Attention
-from tfsim.models.spec.model import LearnedPositions, ModelSpec, require_model
+from tfsim.models.spec.model import ENCODER, LearnedPositions, ModelSpec, RelativePositions, require_model
 from tfsim.models.spec.pattern import compress_layers, expand_layers
 from tfsim.models.spec.recurrent import Recurrent
 
 __all__ = [
+    "ENCODER",
     "FFN",
     "LAYER_NORM",
     "MAX_LAYERS",
@@ -33,15 +37,27 @@ __all__ = [
     "RMS_NORM",
     "ActivationName",
     "Attention",
+    "AudioFrontend",
     "Block",
+    "Classifier",
     "DenseFFN",
+    "Frontend",
+    "GatedDelta",
+    "Head",
+    "LMHead",
     "LearnedPositions",
+    "MaskedLMHead",
     "Mixer",
     "MoE",
     "ModelSpec",
+    "NoHead",
     "Norm",
+    "PatchFrontend",
+    "Pooler",
+    "Projection",
     "QKNorm",
     "Recurrent",
+    "RelativePositions",
     "Residual",
     "Rope",
     "RopeScaling",

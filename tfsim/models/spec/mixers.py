@@ -57,6 +57,14 @@ class Attention(MixerSpec):
     ``window``: a query sees at most this many latest tokens, itself included; ``chunk``: it sees the tokens of its own
     aligned chunk. ``sinks``: one learned logit per head takes part in the softmax (gpt-oss). ``softmax_fp32``: scores
     are cast to fp32 for the softmax and back; ``scores_fp32``: queries and keys are cast before their product (GPT-J).
+    ``d_value``: width of a value head where it is not d_head (MiMo-V2); ``output_gate``: a sigmoid on the output before
+    its projection, one per ``element`` from a query projection twice as wide (Qwen3-Next) or one per ``head`` from a
+    projection of its own (Step-3); ``value``: how values are made, by their ``own`` projection, as the ``key``
+    projection without its norm and rotation (Gemma-4), or with keys ``reused`` from an earlier layer, whose cache
+    serves this one too; ``value_norm``: an unscaled norm on values (Gemma-4).
+    ``causal`` false: every query sees every key (encoders; a ``window`` then reaches half to each side). ``key_bias``
+    false: the key projection has no bias where the others have one (Whisper). ``stored_mask``: eager attention keeps a
+    boolean mask in each layer.
     """
 
     kind: Literal["attention"] = "attention"
@@ -76,9 +84,18 @@ class Attention(MixerSpec):
     clip_qkv: Real | None = None
     softmax_fp32: Flag = True
     scores_fp32: Flag = False
+    d_value: Size | None = None
+    output_gate: Literal["element", "head"] | None = None
+    value: Literal["own", "key", "reused"] = "own"
+    value_norm: Flag = False
+    causal: Flag = True
+    key_bias: Flag = True
+    stored_mask: Flag = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Attention:
+        if self.fused_qkv and (self.d_value or self.output_gate or self.value != "own"):
+            raise ValueError("fused_qkv goes with plain queries, keys and values only")
         if self.n_heads % self.n_kv_heads:
             raise ValueError(f"n_heads ({self.n_heads}) must be a multiple of n_kv_heads ({self.n_kv_heads})")
         if self.window is not None and self.chunk is not None:
@@ -104,12 +121,19 @@ class Attention(MixerSpec):
 
     @property
     def score_width(self) -> int:
-        """Scores and values: 2 n_heads d_head."""
-        return 2 * self.n_heads * self.d_head
+        """Scores and values: n_heads (d_head + value width)."""
+        return self.n_heads * (self.d_head + self.value_width)
+
+    @property
+    def value_width(self) -> int:
+        """Width of a value head."""
+        return self.d_value or self.d_head
 
     def cached_per_token(self, tp: Number = 1) -> Number:
         """Keys and values of the device's KV heads: with more devices than heads every device keeps one."""
-        return maximum(1, ceil_div(self.n_kv_heads, tp)) * 2 * self.d_head
+        if self.value == "reused":
+            return 0
+        return maximum(1, ceil_div(self.n_kv_heads, tp)) * (self.d_head + self.value_width)
 
     def describe(self) -> str:
         """Such as "GQA 64 heads / 8 KV heads of 128, window 4,096"."""
@@ -120,7 +144,10 @@ class Attention(MixerSpec):
         else:
             words = f"GQA {self.n_heads} heads / {self.n_kv_heads} KV heads"
         span = f", window {self.window:,}" if self.window else f", chunk {self.chunk:,}" if self.chunk else ""
-        return f"{words} of {self.d_head}{span}"
+        width = f"{self.d_head} (values {self.d_value})" if self.d_value else f"{self.d_head}"
+        gate = ", gated output" if self.output_gate else ""
+        reused = ", keys and values of an earlier layer" if self.value == "reused" else ""
+        return f"{words} of {width}{span}{gate}{reused}"
 
 
 class MLA(MixerSpec):

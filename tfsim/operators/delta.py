@@ -1,0 +1,112 @@
+"""The gated delta rule (Yang et al. 2025) and the short causal convolution in front of it."""
+
+from __future__ import annotations
+
+from tfsim.operators.core import Operator, Style, Tensor, Weight, activation
+from tfsim.units import Number, ceil_div
+
+
+def causal_conv(
+    name: str,
+    x: Tensor,
+    *,
+    batch: Number,
+    positions: Number,
+    tokens: Number,
+    channels: Number,
+    kernel: int,
+    group: str,
+    component: str,
+    style: Style,
+    fmt: str,
+) -> Operator:
+    """Depthwise convolution over [batch, positions, channels], ``kernel`` taps each; keeps its input.
+
+    ``positions``: outputs computed, padding included (torch pads both ends and drops the tail); ``tokens``: kept.
+    """
+    out = activation(f"{name}.out", tokens * channels, style)
+    return Operator(
+        name,
+        "conv",
+        component,
+        out,
+        dims={"elements": out.elements, "passes": 1},
+        flops=2 * batch * positions * channels * kernel,
+        vector_flops=2 * tokens * channels * kernel,
+        read=tokens * channels * style.act,
+        write=tokens * channels * style.act,
+        weights=(Weight(f"{name}.weight", group, channels, kernel, fmt=fmt),),
+        saves=(x,),
+        rate=style.dtype,
+    )
+
+
+def delta_rule(
+    qkv: Tensor, *, batch: Number, heads: Number, seq_len: Number, d_key: int, d_value: int, chunk: int, style: Style
+) -> Operator:
+    """The chunked gated delta rule over [batch, heads, seq_len]: products inside each chunk of ``chunk`` tokens (padded
+    to whole chunks), and one state update per chunk, each waiting for the one before.
+
+    Matrix FLOPs per chunk and head: two chunk x chunk x d_key score products, three chunk x d_key x d_value products
+    with the state, one chunk x chunk x d_value. The two triangular solves of the UT transform count as vector FLOPs.
+    """
+    chunks = ceil_div(seq_len, chunk)
+    many = batch * heads * chunks
+    padded = many * chunk
+    inside, state = chunk * chunk, d_key * d_value
+    out = activation("delta.out", batch * seq_len * heads * d_value, style)
+    f32 = {
+        # in fp32 and padded: q, k, beta k, decayed keys of both kinds; v, beta v, u, u - w S; gates and scores
+        "keys": padded * 7 * d_key,
+        "values": padded * 5 * d_value,
+        "scores": many * inside * 5,
+        "states": many * state * 2,
+        "gates": padded * 4,
+    }
+    kept = tuple(Tensor(f"delta.{name}", n, 4) for name, n in f32.items()) if style.eager else (qkv,)
+    if not style.eager:
+        kept += (out, Tensor("delta.states", many * state, 4))
+    moved = qkv.elements * style.act + (sum(t.bytes for t in kept) if style.eager else 2 * many * state * 4)
+    return Operator(
+        "delta_rule",
+        "delta_rule",
+        "ssm",
+        out,
+        dims={"rows": batch * heads, "chunks": chunks, "chunk": chunk, "d_key": d_key, "d_value": d_value},
+        flops=many * (4 * inside * d_key + 2 * inside * d_value + 6 * chunk * state),
+        vector_flops=many * (inside * (d_key + d_value) + 8 * inside + 12 * chunk * (d_key + d_value) + 2 * state),
+        read=moved,
+        write=out.bytes,
+        saves=kept,
+        rate=style.dtype,
+    )
+
+
+def delta_step(
+    qkv: Tensor, *, batch: Number, heads: Number, steps: Number, d_key: int, d_value: int, style: Style
+) -> Operator:
+    """``steps`` recurrent steps: decay, read, correct and read the fp32 state again, all elementwise."""
+    state = batch * heads * d_key * d_value
+    out = activation("delta.out", batch * steps * heads * d_value, style)
+    return Operator(
+        "delta_step",
+        "pointwise",
+        "ssm",
+        out,
+        dims={"elements": state, "passes": steps},
+        vector_flops=8 * state * steps,
+        read=qkv.elements * style.act + state * 4 * steps,
+        write=out.bytes + state * 4 * steps,
+        saves=(qkv,),
+        rate="fp32",
+    )
+
+
+def delta_rule_backward_flops(op: Operator) -> Number:
+    """Twice the forward's products, less those that reach neither the zero first state nor the unused last one, plus
+    the two outer products that the triangular solves' gradients need."""
+    d = op.dims
+    chunk, state = d["chunk"], d["d_key"] * d["d_value"]
+    unused = 8 * chunk * state
+    solves = 2 * d["chunks"] * chunk * chunk * (d["d_key"] + d["d_value"])
+    return 2 * op.flops + d["rows"] * (solves - unused)
