@@ -54,6 +54,15 @@ SOFTWARE: dict[str, Software] = {
         Software(
             "graph", "fused", "fused", 0.0, 1.2e-6, about="fused kernels replayed from a CUDA graph, as serving engines"
         ),
+        Software(
+            "flash-1",
+            "fused",
+            "fused",
+            6e-6,
+            1.6e-6,
+            0.51,
+            about="fused kernels with FlashAttention-1 (2022): up to 40 % of peak (Dao 2023, abstract)",
+        ),
         Software("unfused-attention", "eager", "eager", 12e-6, 1.6e-6, about="PyTorch with materialised scores"),
     )
 }

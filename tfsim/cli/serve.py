@@ -26,7 +26,7 @@ def serve(
     dtype: Annotated[str | None, typer.Option(help="Number format of activations: bf16, fp16, fp32.")] = None,
     weights_dtype: Annotated[str | None, typer.Option(help="Number format of the weights, such as fp8.")] = None,
     kv_dtype: Annotated[str | None, typer.Option(help="Number format of the KV cache, such as fp8.")] = None,
-    software: Annotated[str, typer.Option(help="graph, fused, eager or unfused-attention.")] = "graph",
+    software: Annotated[str, typer.Option(help="graph, fused, eager, flash-1 or unfused-attention.")] = "graph",
     memory_utilization: Annotated[float, typer.Option(help="Share of the memory that the engine uses.")] = 0.9,
     max_batch: Annotated[str, typer.Option(help="Most sequences decoded at once.", metavar="N")] = "512",
     max_prefill_tokens: Annotated[str, typer.Option(help="Most prompt tokens per pass.", metavar="TOKENS")] = "8192",

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from tfsim.operators.attention_io import flash_forward, lengths, scores_forward
 from tfsim.operators.core import Operator, Style, Tensor, Weight, activation
 from tfsim.units import Number, minimum
 
@@ -70,7 +71,7 @@ def attention(
     query = rows * d_qk
     out = activation("attention.out", rows * d_v, style)
     cache = batch * kv_heads * kv_len * (d_qk + d_v) * kv_bytes if kv_read is None else kv_read
-    dims = {
+    dims: dict[str, Number] = {
         "batch": batch,
         "heads": heads,
         "kv_heads": kv_heads,
@@ -81,7 +82,7 @@ def attention(
         "pairs": pairs2 / 2,
     }
     scores = rows * kv_len
-    traffic: Number = 0
+    read, write = query * style.act + cache, rows * d_v * style.act
     saves: tuple[Tensor, ...]
     if style.attention == "fused":
         saves = (q, k, v, out, Tensor("attention.lse", rows, 4))
@@ -93,9 +94,12 @@ def attention(
             activation("attention.v", batch * heads * kv_len * d_v, style),
             *_probabilities(rows, kv_len, sinks, style, softmax_fp32, score_copies),
         )
-        score_bytes = 4 if softmax_fp32 else style.act
-        # scores written, scaled and masked, read by the softmax, probabilities written and read
-        traffic = scores * (4 * style.act + 2 * score_bytes)
+        if style.sram is not None:
+            tiled = flash_forward(lengths(dims, style.act), sram=style.sram, version=style.flash)
+            read, write = tiled.read, tiled.write
+        dims["softmax_bytes"] = 4 if softmax_fp32 else style.act
+        moved = scores_forward(scores, style.act, dims["softmax_bytes"], dropout=style.dropout > 0)
+        read, write = read + moved.read, write + moved.write
     return Operator(
         "attention",
         "attention",
@@ -104,8 +108,8 @@ def attention(
         dims=dims,
         flops=pairs2 * batch * heads * (d_qk + d_v),
         vector_flops=5 * scores,
-        read=query * style.act + cache + traffic / 2,
-        write=rows * d_v * style.act + traffic / 2,
+        read=read,
+        write=write,
         weights=weights,
         saves=saves,
         rate=style.dtype,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from tfsim.operators.attention_io import Traffic, flash_backward, lengths, standard_backward
 from tfsim.operators.core import Operator, Style
 from tfsim.operators.delta import delta_rule_backward_flops
 
@@ -39,7 +40,13 @@ def _matmul(op: Operator, style: Style) -> list[Operator]:
 def _attention(op: Operator, style: Style) -> list[Operator]:
     fused = style.attention == "fused"
     factor = 5 if fused else 4
-    # reads q, k, v, out and its gradient, writes three gradients; eager attention also reads its score-sized tensors
+    sizes = lengths(op.dims, style.act)
+    if not fused:
+        moved = standard_backward(sizes, softmax_bytes=op.dims["softmax_bytes"], dropout=style.dropout > 0)
+    elif style.sram is not None:
+        moved = flash_backward(sizes, sram=style.sram, version=style.flash)
+    else:  # reads q, k, v, out and its gradient, writes three gradients
+        moved = Traffic(2 * op.read + op.write, op.read)
     return [
         replace(
             op,
@@ -49,8 +56,8 @@ def _attention(op: Operator, style: Style) -> list[Operator]:
             weights=(),
             flops=op.flops * factor // 2 if isinstance(op.flops, int) else op.flops * factor / 2,
             vector_flops=2 * op.vector_flops,
-            read=2 * op.read + op.write,
-            write=op.read if fused else op.read + op.write,
+            read=moved.read,
+            write=moved.write,
         )
     ]
 

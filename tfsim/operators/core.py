@@ -131,12 +131,16 @@ def total(values: Iterable[Number]) -> Number:
 class Style:
     """How operators are executed: activation ``dtype``; ``pointwise`` ``eager`` (one kernel per torch operation, each
     keeping its own inputs) or ``fused`` (norms, gates and the loss as single kernels); ``attention`` ``eager``
-    (scores materialised) or ``fused`` (FlashAttention-like); ``dropout`` probability."""
+    (scores materialised) or ``fused`` (FlashAttention-like); ``dropout`` probability. ``sram``: bytes of on-chip memory
+    that one attention head's tiles share: FlashAttention's (generation ``flash``) passes are then counted by the
+    algorithm; None: q, k, v and out pass once, later passes hit the cache."""
 
     dtype: str = "bf16"
     pointwise: Literal["eager", "fused"] = "eager"
     attention: Literal["eager", "fused"] = "fused"
     dropout: float = 0.0
+    sram: Number | None = None
+    flash: Literal[1, 2, 3] = 2
 
     @property
     def act(self) -> Number:
