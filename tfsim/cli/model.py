@@ -74,6 +74,7 @@ def _print(facts: "ModelFacts") -> None:
 
     p = facts.parameters
     length = f"{facts.seq_len:,} tokens"
+    tied = "tied" if facts.tied_embeddings else "untied"
     print_facts(
         [
             ("family", facts.family),
@@ -82,7 +83,9 @@ def _print(facts: "ModelFacts") -> None:
             ("layers", f"{facts.n_layers}: {facts.layers}"),
             *((f"  {name}", words) for name, words in facts.blocks.items()),
             ("d_model", f"{facts.d_model:,}"),
-            ("vocabulary", f"{facts.vocab_size:,}, {'tied' if facts.tied_embeddings else 'untied'} embeddings"),
+            ("input", facts.input),
+            ("vocabulary", f"{facts.vocab_size:,}, {tied} embeddings" if facts.vocab_size else None),
+            ("head", facts.head),
             ("max_seq_len", f"{facts.max_seq_len:,} tokens" if facts.max_seq_len else None),
         ],
         title=facts.name,

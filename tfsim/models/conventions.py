@@ -43,5 +43,5 @@ def training_flops(model: ModelSpec, seq_len: Number, convention: str, *, mtp: b
 
 def _attention_width(model: ModelSpec) -> int:
     """Sum over layers of heads x (d_qk + d_v): 2 L H Q of PaLM's formula when both are Q."""
-    mixers = ((model.blocks[name].mixer, repeat) for name, repeat in model.block_counts.items())
-    return sum(repeat * mixer.score_width for mixer, repeat in mixers if mixer is not None)
+    blocks = (model.all_blocks[name] for name in model.all_layers)
+    return sum(mixer.score_width for block in blocks for mixer in (block.mixer, block.cross) if mixer is not None)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfsim.errors import InputError, choice, quote
-from tfsim.models.decoder import LAST, Segment, segments
+from tfsim.models.decoder import Segment, segments
 from tfsim.models.shape import Shape
-from tfsim.models.spec import ModelSpec, MoE, require_model
+from tfsim.models.spec import LMHead, MaskedLMHead, ModelSpec, MoE, PatchFrontend, require_model
 from tfsim.operators.backward import backward
 from tfsim.operators.backward import recompute as recomputed
 from tfsim.operators.core import Operator, Style, Tensor, Weight, kept_for_backward, total
@@ -49,6 +49,7 @@ COMPONENTS = (
     "pair",
     "other",
 )
+MAX_IMAGE = 65_536
 EMBEDDINGS = ("embed_token", "embed_pos", "embed_other")
 
 
@@ -78,6 +79,7 @@ class Parameters:
 class Counts:
     """What ``count`` returns. FLOPs: 2 per multiply-accumulate, matrix products only. Bytes are plain bytes.
 
+    ``kv_bytes``, ``cross_bytes``: the cache of past tokens and of the encoder's output; ``state_bytes``: fixed states;
     ``saved_bytes``: kept for the backward pass; ``saved_bytes_per_layer``: its slope in depth, the mean over the last
     repeating period of layers; ``saved_bytes_by_block`` per kind of block; ``bytes_moved``: through device memory;
     ``weight_bytes``: stored weights in their formats; ``operators``: the rows behind the sums, as (segment, repeat,
@@ -88,6 +90,7 @@ class Counts:
     flops_by_component: dict[str, Number]
     kv_bytes: Number
     state_bytes: Number
+    cross_bytes: Number
     saved_bytes: Number
     saved_bytes_per_layer: Number
     saved_bytes_fixed: Number
@@ -116,12 +119,13 @@ def parameters(spec: ModelSpec) -> Parameters:
     """Exact parameter counts of ``spec``."""
     groups = dict.fromkeys(GROUPS, 0)
     idle = 0
-    one = Shape(1, 1)
-    for part in segments(spec, one):
-        moe = spec.blocks[part.name].ffn if part.layer else None
+    seen: set[str] = set()
+    for part in segments(spec, Shape(1, 1)):
+        moe = spec.all_blocks[part.name].ffn if part.layer else None
         for weight, repeat in weights_of([part]):
-            if part.name == LAST and weight.shared:
+            if weight.shared and weight.name in seen:
                 continue
+            seen.add(weight.name)
             elements = int(weight.elements) * repeat
             groups[weight.group] += elements
             if weight.group == "moe_routed" and isinstance(moe, MoE):
@@ -129,14 +133,16 @@ def parameters(spec: ModelSpec) -> Parameters:
     whole = sum(groups.values())
     table = spec.vocab_size * (spec.d_embed or spec.d_model)
     embeddings = sum(groups[name] for name in EMBEDDINGS)
-    head = 0 if spec.tied_embeddings else table
+    output = table if isinstance(spec.head, LMHead | MaskedLMHead) else 0
+    tied = spec.tied_embeddings and bool(output)
+    head = 0 if tied else output
     active = whole - idle
     return Parameters(
         total=whole,
-        tied=whole if spec.tied_embeddings else whole - table,
-        untied=whole + table if spec.tied_embeddings else whole,
+        tied=whole if tied else whole - output,
+        untied=whole + table if tied else whole,
         active=active,
-        active_less_input_embedding=active if spec.tied_embeddings else active - table,
+        active_less_input_embedding=active if tied else active - table,
         active_non_embedding=active - embeddings - head,
         non_embedding=whole - embeddings - head,
         by_group=groups,
@@ -146,7 +152,7 @@ def parameters(spec: ModelSpec) -> Parameters:
 def layer_cache_bytes(spec: ModelSpec, block: str, *, tokens: Number, dtype: str, tp: Number = 1) -> Number:
     """Bytes that one layer of kind ``block`` caches for ``tokens``: a window or chunk keeps at most its span."""
     mixer = spec.blocks[block].mixer
-    if mixer is None:
+    if mixer is None or not spec.decodes:
         return 0
     span, _ = mixer.span
     held = tokens if span is None else minimum(tokens, span)
@@ -165,6 +171,18 @@ def cache_bytes(spec: ModelSpec, *, batch: Number, tokens: Number, dtype: str, t
         total(
             repeat * batch * layer_cache_bytes(spec, name, tokens=tokens, dtype=dtype, tp=tp)
             for name, repeat in spec.block_counts.items()
+        )
+    )
+
+
+def cross_bytes(spec: ModelSpec, *, batch: Number, encoder_len: Number, dtype: str, tp: Number = 1) -> Number:
+    """Bytes of the keys and values of ``encoder_len`` positions that cross-attention keeps for ``batch`` sequences."""
+    element = element_bytes(spec.kv_format or dtype)
+    return _whole(
+        total(
+            repeat * batch * encoder_len * block.cross.cached_per_token(tp) * element
+            for block, repeat in ((spec.blocks[name], repeat) for name, repeat in spec.block_counts.items())
+            if block.cross is not None
         )
     )
 
@@ -191,9 +209,15 @@ def last_period(layers: tuple[str, ...]) -> tuple[str, ...]:
     return layers
 
 
+def _mean(values: list[Number]) -> Number:
+    whole, n = total(values), len(values)
+    return whole // n if isinstance(whole, int) and whole % n == 0 else whole / n
+
+
 @dataclass(frozen=True)
 class Saved:
-    """Bytes kept for the backward pass: ``by_block`` per layer of each kind, ``fixed`` outside the layers."""
+    """Bytes kept for the backward pass: ``by_block`` per layer of each kind, ``fixed`` outside the layers;
+    ``per_layer``: the slope in depth, of one layer in each stack."""
 
     by_block: dict[str, Number]
     fixed: Number
@@ -201,8 +225,8 @@ class Saved:
     total: Number
 
 
-def saved_activations(spec: ModelSpec, parts: Iterable[Segment], recompute: str, stream: Tensor) -> Saved:
-    """Saved bytes per block kind and in all. With ``full`` recomputation a block keeps only its input ``stream``."""
+def saved_activations(spec: ModelSpec, parts: Iterable[Segment], recompute: str) -> Saved:
+    """Saved bytes per block kind and in all. With ``full`` recomputation a block keeps only its input."""
     by_block: dict[str, Number] = {}
     shared: dict[str, Tensor] = {}
     ends: Number = 0
@@ -210,17 +234,65 @@ def saved_activations(spec: ModelSpec, parts: Iterable[Segment], recompute: str,
         kept = kept_for_backward(part.operators, selective=recompute == "selective")
         if not part.layer:
             ends = ends + kept.bytes
+            if recompute == "full":
+                ends = ends - _not_kept(spec, part)
         elif recompute == "full":
-            by_block[part.name] = stream.bytes
+            by_block[part.name] = part.stream.bytes
         else:
             by_block[part.name] = kept.bytes
             shared |= kept.shared
     fixed = ends + total(t.bytes for t in shared.values())
-    period = last_period(spec.layer_blocks)
-    mean = total(by_block[name] for name in period)
-    per_layer = mean // len(period) if isinstance(mean, int) and mean % len(period) == 0 else mean / len(period)
-    whole = fixed + total(by_block[name] * repeat for name, repeat in spec.block_counts.items())
+    own = spec.layer_blocks
+    before = spec.all_layers[: -len(own)]
+    per_layer = total(_mean([by_block[name] for name in last_period(stack)]) for stack in (own, before) if stack)
+    whole = fixed + total(by_block[name] for name in spec.all_layers)
     return Saved(by_block, fixed, per_layer, whole)
+
+
+def _not_kept(spec: ModelSpec, part: Segment) -> Number:
+    """What an end need not keep when the first layer runs again from its input: a norm that belongs to that layer, and
+    the width by which an fp32 stream is wider than the embedding that starts it."""
+    names = ("embedding_norm",) if spec.embedding_norm_in_layer else ()
+    bytes_ = kept_for_backward(op for op in part.operators if op.name in names).bytes
+    if part.name == FIRST and spec.residual_fp32:
+        bytes_ = bytes_ + part.stream.bytes - part.operators[-1].output.bytes
+    return bytes_
+
+
+def _own_length(model: ModelSpec, image_size: int | None) -> int:
+    if isinstance(model.frontend, PatchFrontend) and image_size is not None:
+        return _image_positions(model.frontend, image_size)
+    length = model.frontend.seq_len if model.frontend else model.max_seq_len
+    if length is None:
+        raise InputError("seq_len: give the number of tokens; the model states no max_seq_len")
+    return length
+
+
+def _image_positions(front: PatchFrontend, image_size: int) -> int:
+    if type(image_size) is not int or not front.patch_size <= image_size <= MAX_IMAGE:
+        raise InputError(
+            f"image_size: {quote(image_size)} is not a whole number of pixels from {front.patch_size} to {MAX_IMAGE}"
+        )
+    return front.positions(image_size)
+
+
+def encoder_positions(model: ModelSpec, encoder_len: Any, image_size: int | None, *, seq_len: Any) -> Number | None:
+    """Positions of the model's encoder; None without one.
+
+    Raises InputError for an ``encoder_len`` out of range, or missing with nothing to take it from.
+    """
+    if model.encoder is None:
+        if encoder_len is not None:
+            raise InputError(f"encoder_len: {model.name} has no encoder")
+        return None
+    front = model.encoder.frontend
+    if encoder_len is None and isinstance(front, PatchFrontend) and image_size is not None:
+        encoder_len = _image_positions(front, image_size)
+    elif encoder_len is None:
+        encoder_len = front.seq_len if front else seq_len
+    if encoder_len is None:
+        raise InputError(f"encoder_len: give the encoder's positions; {model.name} has cross-attention")
+    return as_number(encoder_len, "encoder_len", at_least=1, whole=True)
 
 
 def count(
@@ -229,6 +301,8 @@ def count(
     batch: Any = 1,
     seq_len: Any = None,
     past_len: Any = 0,
+    encoder_len: Any = None,
+    image_size: int | None = None,
     phase: Literal["forward", "forward_backward", "decode"] = "forward",
     attention: Literal["fused", "eager"] = "fused",
     dtype: str = "bf16",
@@ -243,19 +317,22 @@ def count(
     """Exact counts of one pass of ``model``.
 
     batch, seq_len, past_len: sequences, new tokens per sequence, tokens already cached; numbers or arrays that
-    broadcast. seq_len defaults to 1 in ``decode`` and to the model's max_seq_len otherwise. ``dtype``: of activations
-    and, unless the model fixes kv_format, of the cache. ``causal``: ``full`` counts the whole score rectangle (torch's
-    flop counter), ``halved`` what the mask lets through. ``style``: unfused torch or fused kernels, decides what is
+    broadcast. seq_len defaults to 1 in ``decode``, to what an image or audio frontend makes (of ``image_size`` pixels a
+    side, the model's own by default), and to the model's max_seq_len otherwise. ``encoder_len``: positions of an
+    encoder; defaults to what its frontend makes, else to seq_len (in ``decode`` it must be given). ``dtype``:
+    of activations and, unless the model fixes kv_format, of the cache. ``causal``: ``full`` counts the whole
+    score rectangle (torch's flop counter), ``halved`` what the mask lets through. ``style``: unfused torch or fused kernels, decides what is
     kept and moved. ``recompute`` adds forward work and drops kept tensors. ``latent``, ``experts``: see Shape.
     Raises InputError for a value out of range.
     """
     require_model(model)
     batch_ = as_number(batch, "batch", at_least=1, whole=True)
     past = as_number(past_len, "past_len", at_least=0, whole=True)
+    if phase == "decode" and not model.decodes:
+        raise InputError(f"phase: {model.name} has no decoder: it runs forward or forward_backward only")
     if seq_len is None:
-        seq_len = 1 if phase == "decode" else model.max_seq_len
-        if seq_len is None:
-            raise InputError("seq_len: give the number of tokens; the model states no max_seq_len")
+        seq_len = 1 if phase == "decode" else _own_length(model, image_size)
+    source = encoder_positions(model, encoder_len, image_size, seq_len=None if phase == "decode" else seq_len)
     seq = as_number(seq_len, "seq_len", at_least=1, whole=True)
     choice("phase", phase, ("forward", "forward_backward", "decode"))
     choice("attention", attention, ("fused", "eager"))
@@ -269,7 +346,7 @@ def count(
     rate = as_number(dropout, "dropout", at_least=0)
     if not isinstance(rate, int | float) or rate >= 1:
         raise InputError(f"dropout: {quote(dropout)} is not one probability in [0, 1)")
-    common_shape(batch=batch_, seq_len=seq, past_len=past)
+    common_shape(batch=batch_, seq_len=seq, past_len=past, **({} if source is None else {"encoder_len": source}))
     run = Style(dtype, style, attention, float(rate))
     shape = Shape(
         batch_,
@@ -280,11 +357,12 @@ def count(
         logits=logits,
         latent=latent,
         experts=experts,
+        encoder_len=source,
         style=run,
     )
     training = phase == "forward_backward"
     forward = segments(model, shape, loss=True)
-    saved = saved_activations(model, forward, recompute, Tensor("stream.in", shape.tokens * model.d_model, run.act))
+    saved = saved_activations(model, forward, recompute)
     ran = forward if training else segments(model, shape)
     rows: list[tuple[str, int, Operator]] = []
     for part in ran:
@@ -302,6 +380,7 @@ def count(
         flops_by_component=by_component,
         kv_bytes=cache_bytes(model, batch=batch_, tokens=past + seq, dtype=dtype),
         state_bytes=state_bytes(model, batch=batch_, dtype=dtype),
+        cross_bytes=0 if source is None else cross_bytes(model, batch=batch_, encoder_len=source, dtype=dtype),
         saved_bytes=saved.total,
         saved_bytes_per_layer=saved.per_layer,
         saved_bytes_fixed=saved.fixed,

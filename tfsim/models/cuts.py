@@ -15,7 +15,7 @@ def cut_faults(model: ModelSpec, *, tp: Number, ep: Number, etp: Number) -> list
     Heads and widths must divide evenly; KV heads may also be replicated (tp a multiple of them).
     """
     faults: list[tuple[Any, str]] = []
-    for block in model.blocks.values():
+    for block in model.all_blocks.values():
         mixer, ffn = block.mixer, block.ffn
         if mixer is not None:
             faults.append((mixer.n_parts % tp != 0, f"tp {{tp}} does not divide the {mixer.n_parts} attention heads"))
@@ -35,10 +35,10 @@ def cut_faults(model: ModelSpec, *, tp: Number, ep: Number, etp: Number) -> list
 
 def head_count(model: ModelSpec) -> int:
     """The parts every mixer of the model can be cut into: the greatest common divisor of their heads."""
-    return gcd(*(block.mixer.n_parts for block in model.blocks.values() if block.mixer is not None))
+    return gcd(*(block.mixer.n_parts for block in model.all_blocks.values() if block.mixer is not None))
 
 
 def expert_count(model: ModelSpec) -> int | None:
     """The greatest common divisor of the expert counts; None without experts."""
-    counts = [block.ffn.n_experts for block in model.blocks.values() if isinstance(block.ffn, MoE)]
+    counts = [block.ffn.n_experts for block in model.all_blocks.values() if isinstance(block.ffn, MoE)]
     return gcd(*counts) if counts else None

@@ -10,7 +10,7 @@ from tfsim.models.conventions import CONVENTIONS, training_flops
 from tfsim.models.counts import Parameters, cache_bytes, count, parameters, weights_of
 from tfsim.models.decoder import segments
 from tfsim.models.shape import Shape
-from tfsim.models.spec import Block, ModelSpec
+from tfsim.models.spec import Block, LMHead, ModelSpec
 from tfsim.operators.core import total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
 from tfsim.units import Number
@@ -23,12 +23,13 @@ USUAL_SEQ_LEN = 8192
 class ModelFacts:
     """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.
 
-    ``layers``: the pattern of block names; ``blocks``: what each is; ``formats``: number formats of the stored weights,
+    ``layers``: the pattern of block names; ``blocks``: what each is; ``input``: what it reads if not tokens; ``head``:
+    what it answers if not with logits over tokens; ``formats``: number formats of the stored weights,
     the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``: all weights
     in ``dtype``; ``kv_bytes_per_token``: cached for one more token while every layer still keeps it;
     ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``training_flops_per_token``: forward and backward, by convention;
     ``prefill_flops_per_token``: forward, causal mask counted as executed; ``decode_flops_per_token``: one new token
-    after ``seq_len`` cached ones.
+    after ``seq_len`` cached ones (0: the model does not decode).
     """
 
     name: str
@@ -39,6 +40,8 @@ class ModelFacts:
     n_layers: int
     layers: str
     blocks: dict[str, str]
+    input: str | None
+    head: str | None
     vocab_size: int
     tied_embeddings: bool
     max_seq_len: int | None
@@ -68,8 +71,12 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
     """
     if dtype not in FORMAT_NAMES:
         raise unknown("dtype", dtype, FORMAT_NAMES)
-    length = min(USUAL_SEQ_LEN, model.max_seq_len or USUAL_SEQ_LEN) if seq_len is None else seq_len
-    decode = count(model, past_len=length, phase="decode", dtype=dtype)
+    own = model.frontend.seq_len if model.frontend else model.max_seq_len
+    length = min(USUAL_SEQ_LEN, own or USUAL_SEQ_LEN) if seq_len is None else seq_len
+    source = length if model.encoder and not model.encoder.frontend else None
+    decode = (
+        count(model, past_len=length, phase="decode", dtype=dtype, encoder_len=source).flops if model.decodes else 0
+    )
     weights = weights_of(segments(model, Shape(1, 1)))
     sizes: dict[str, Number] = {}
     for weight, repeat in weights:
@@ -84,7 +91,9 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         d_model=model.d_model,
         n_layers=model.n_layers,
         layers=model.layers,
-        blocks={name: describe(block) for name, block in model.blocks.items()},
+        blocks={name: describe(block) for name, block in model.all_blocks.items()},
+        input=model.frontend.describe() if model.frontend else None,
+        head=None if isinstance(model.head, LMHead) else model.head.describe(),
         vocab_size=model.vocab_size,
         tied_embeddings=model.tied_embeddings,
         max_seq_len=model.max_seq_len,
@@ -99,13 +108,14 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         kv_bytes_per_sequence=cache_bytes(model, batch=1, tokens=length, dtype=dtype),
         training_flops_per_token=per_token,
         prefill_flops_per_token=_each(training_flops(model, length, "exact"), 3 * length),
-        decode_flops_per_token=decode.flops,
+        decode_flops_per_token=decode,
     )
 
 
 def describe(block: Block) -> str:
     """A block in words: "GQA 64 heads / 8 KV heads of 128; SwiGLU FFN 28,672"."""
-    return "; ".join(part.describe() for part in (block.mixer, block.ffn) if part is not None)
+    words = {"": block.mixer, "cross-attention ": block.cross, " ": block.ffn}
+    return "; ".join(f"{before}{part.describe()}".strip() for before, part in words.items() if part is not None)
 
 
 def _each(flops: Number, tokens: int) -> Number:

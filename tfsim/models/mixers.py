@@ -7,10 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from tfsim.models.delta import gated_delta
+from tfsim.models.indexer import chosen_pairs, selection
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, to_stream
 from tfsim.models.recurrent import recurrent
+from tfsim.models.rwkv import time_mix
 from tfsim.models.spec import MLA, Attention, Rope
-from tfsim.operators.attention import attention, banded_pairs_twice, decode_pairs_twice, keys_in_reach, prefill_pairs_twice
+from tfsim.models.ssm import mamba, mamba2
+from tfsim.operators.attention import (
+    attention,
+    banded_pairs_twice,
+    decode_pairs_twice,
+    keys_in_reach,
+    prefill_pairs_twice,
+)
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import pointwise, rotary
 from tfsim.operators.formats import element_bytes
@@ -118,6 +127,10 @@ def grouped_attention(context: BlockContext, mixer: Attention, x: Tensor) -> lis
             ops.append(rotary("k.rope", k, elements=shape.tokens * kv_width, tables=tables, style=style))
             k = ops[-1].output
     kv_len, pairs2 = _lengths(context, mixer)
+    if mixer.indexer:
+        index_ops = selection(context, mixer.indexer, x, x, d_model, kv_len, pairs2, _cache_bytes(context))
+        kv_len, pairs2 = chosen_pairs(context, mixer.indexer, kv_len)
+        ops += index_ops
     ops.append(attend(context, mixer, q, k, v, heads, kv_heads, kv_len, pairs2))
     if mixer.output_gate:
         ops += _output_gate(context, mixer, stream, gates, ops[-1].output, heads)
@@ -238,10 +251,12 @@ def latent_attention(context: BlockContext, mixer: MLA, x: Tensor) -> list[Opera
     d_qk = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
     rank, d_rope, d_v = mixer.kv_lora_rank, mixer.qk_rope_head_dim, mixer.v_head_dim
     x, ops = as_stream("attention.gather", x, d_model, shape)
+    resid = x
     if mixer.q_lora_rank:
         ops.append(project(context, "q_a_proj", x, mixer.q_lora_rank, d_model, mixer.bias))
         ops.append(_latent_norm(context, "q_a_norm", ops[-1].output, mixer.q_lora_rank))
-        ops.append(project(context, "q_b_proj", ops[-1].output, heads * d_qk, mixer.q_lora_rank))
+        resid = ops[-1].output
+        ops.append(project(context, "q_b_proj", resid, heads * d_qk, mixer.q_lora_rank))
     else:
         ops.append(project(context, "q_proj", x, heads * d_qk, d_model))
     q = ops[-1].output
@@ -253,7 +268,13 @@ def latent_attention(context: BlockContext, mixer: MLA, x: Tensor) -> list[Opera
         tables = rope_tables(mixer.rope, d_rope, context)
         ops.append(rotary("q.rope", q, elements=tokens * heads * d_rope, tables=tables, style=style))
         ops.append(rotary("k.rope", latent, elements=tokens * d_rope, tables=tables, style=style))
-    kv_len, pairs2 = _lengths(context, mixer)
+    cached_keys, pairs2 = _lengths(context, mixer)
+    kv_len = cached_keys
+    if mixer.indexer:
+        rank_q, kv_bytes = mixer.q_lora_rank or d_model, _cache_bytes(context)
+        if not mixer.reuses_selection:
+            ops += selection(context, mixer.indexer, x, resid, rank_q, kv_len, pairs2, kv_bytes)
+        kv_len, pairs2 = chosen_pairs(context, mixer.indexer, kv_len)
     common: dict[str, Any] = {
         "batch": shape.batch,
         "heads": heads,
@@ -270,7 +291,7 @@ def latent_attention(context: BlockContext, mixer: MLA, x: Tensor) -> list[Opera
         ops += _absorbed(context, mixer, q, expansion, heads, common)
     else:
         # a decode step that expands does so for every cached latent
-        expanded = shape.batch * kv_len if shape.phase == "decode" else tokens
+        expanded = shape.batch * cached_keys if shape.phase == "decode" else tokens
         ops.append(project(context, "kv_b_proj", normed, wide, rank, tokens=expanded))
         q = activation("q.assembled", tokens * heads * d_qk, style)
         k = activation("k.assembled", expanded * heads * d_qk, style)
@@ -324,4 +345,7 @@ MIXERS: dict[str, Callable[[BlockContext, Any, Tensor], list[Operator]]] = {
     "mla": latent_attention,
     "gated_delta": gated_delta,
     "recurrent": recurrent,
+    "mamba": mamba,
+    "mamba2": mamba2,
+    "rwkv": time_mix,
 }

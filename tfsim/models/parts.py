@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from tfsim.models.shape import Shape
 from tfsim.models.spec import Block, ModelSpec, Norm
 from tfsim.operators.collectives import collective
-from tfsim.operators.core import Operator, Tensor
+from tfsim.operators.core import Operator, Tensor, Weight
 from tfsim.operators.elementwise import norm
-from tfsim.units import Number
+from tfsim.units import Number, ceil_div
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,18 @@ class BlockContext:
         """Weight format of operator ``name`` in parameter group ``group``: the narrowest setting wins."""
         formats = self.block.formats
         return formats.get(name) or formats.get(group) or self.spec.formats.get(group) or self.spec.dtype
+
+
+def weight_format(spec: ModelSpec, group: str) -> str:
+    """Number format of a parameter group outside the blocks."""
+    return spec.formats.get(group, spec.dtype)
+
+
+def token_table(spec: ModelSpec, shape: Shape) -> Weight:
+    """The token embedding, cut over the vocabulary by tensor parallelism; the head shares it when tied."""
+    rows = ceil_div(spec.vocab_size, shape.shards.tp)
+    width = spec.d_embed or spec.d_model
+    return Weight("embed_token.weight", "embed_token", rows, width, fmt=weight_format(spec, "embed_token"), shared=True)
 
 
 def apply_norm(
@@ -43,9 +55,15 @@ def apply_norm(
         upcasts=spec.upcast,
         late_cast=spec.late_cast,
         one_kernel=spec.fused,
+        two_inputs=spec.two_inputs,
         weight_copies=copies,
         fmt=fmt,
     )
+
+
+def stream_tensor(name: str, spec: ModelSpec, shape: Shape) -> Tensor:
+    """A state of the residual stream, in fp32 where the model keeps it so."""
+    return Tensor(name, shape.stream_tokens * spec.d_model, 4 if spec.residual_fp32 else shape.style.act)
 
 
 def model_norm(name: str, x: Tensor, spec: ModelSpec, shape: Shape) -> Operator:

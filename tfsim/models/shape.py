@@ -37,7 +37,8 @@ class Shape:
     what the causal mask, window or chunk lets through. ``logits``: head over ``all`` positions or the ``last`` one.
     ``latent``: how a decode step uses an MLA cache, ``absorbed`` (attention over the latents, as engines run it) or
     ``expanded`` (every cached latent through kv_b_proj again, as transformers runs it). ``experts``: ``routed`` tokens
-    only, or ``all`` experts on every token (Llama-4 in transformers).
+    only, or ``all`` experts on every token (Llama-4 in transformers). ``encoder_len``: positions of the encoder of an
+    encoder-decoder (None: what its frontend makes, else seq_len).
     """
 
     batch: Number
@@ -48,6 +49,7 @@ class Shape:
     logits: Literal["all", "last"] = "all"
     latent: Literal["absorbed", "expanded"] = "absorbed"
     experts: Literal["routed", "all"] = "routed"
+    encoder_len: Number | None = None
     shards: Shards = ONE_DEVICE
     style: Style = field(default_factory=Style)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfsim.models.decoder import FIRST, LAST
-from tfsim.models.spec import ModelSpec
+from tfsim.models.spec import ENCODER, ModelSpec
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,9 @@ class Stage:
 def stages(model: ModelSpec, pp: int) -> list[Stage]:
     """Contiguous, even stages; each distinct kind once, represented by its earliest stage (which keeps the most
     micro-batches in flight). Left-over layers go to the stages after the first, sparing the ends while they can."""
-    base, extra = divmod(model.n_layers, pp)
+    layers = model.all_layers
+    inner = len(layers) - model.n_layers
+    base, extra = divmod(len(layers), pp)
     sizes = [base] * pp
     order = [*range(1, pp - 1), 0, pp - 1] if pp > 1 else [0]
     for stage in order[:extra]:
@@ -28,12 +30,17 @@ def stages(model: ModelSpec, pp: int) -> list[Stage]:
     found: dict[tuple[tuple[str, int], ...], Stage] = {}
     start = 0
     for index, size in enumerate(sizes):
-        names = list(model.layer_blocks[start : start + size])
-        start += size
-        if index == 0:
+        names = list(layers[start : start + size])
+        end = start + size
+        if inner and index == 0:
+            names.append(f"{ENCODER}{FIRST}")
+        if inner and start < inner <= end:
+            names.append(f"{ENCODER}{LAST}")
+        if start <= inner < end:  # where the decoder's first layer is
             names.append(FIRST)
         if index == pp - 1:
             names.append(LAST)
+        start = end
         counts = {name: names.count(name) for name in dict.fromkeys(names)}
         key = tuple(sorted(counts.items()))
         seen = found.get(key)

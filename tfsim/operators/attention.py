@@ -26,6 +26,14 @@ def pairs_twice(q_len: Number, past_len: Number, span: Number | None, *, chunked
     return (below * below - above * above) + 2 * span * ((end - below) - (past_len - above))
 
 
+def banded_pairs_twice(seq_len: Number, span: Number | None) -> Number:
+    """Twice the pairs of attention to both sides: all of them, or within ``span`` // 2 positions of the query."""
+    if span is None:
+        return 2 * seq_len * seq_len
+    reach = minimum(span // 2, seq_len - 1)
+    return 2 * (seq_len * (2 * reach + 1) - reach * (reach + 1))
+
+
 def _chunk_area(n: Number, chunk: Number) -> Number:
     whole = n // chunk
     rest = n - whole * chunk
@@ -86,6 +94,9 @@ def attention(
     saves: tuple[Tensor, ...]
     if style.attention == "fused":
         saves = (q, k, v, out, Tensor("attention.lse", rows, 4))
+        if style.sram is not None:
+            tiled = flash_forward(lengths(dims, style.act), sram=style.sram, version=style.flash)
+            read, write = tiled.read, tiled.write
     else:
         wide = 4 if scores_fp32 else style.act
         saves = (
@@ -94,9 +105,6 @@ def attention(
             activation("attention.v", batch * heads * kv_len * d_v, style),
             *_probabilities(rows, kv_len, sinks, style, softmax_fp32, score_copies),
         )
-        if style.sram is not None:
-            tiled = flash_forward(lengths(dims, style.act), sram=style.sram, version=style.flash)
-            read, write = tiled.read, tiled.write
         dims["softmax_bytes"] = 4 if softmax_fp32 else style.act
         moved = scores_forward(scores, style.act, dims["softmax_bytes"], dropout=style.dropout > 0)
         read, write = read + moved.read, write + moved.write

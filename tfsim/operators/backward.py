@@ -79,7 +79,7 @@ def _memory_bound(op: Operator, style: Style) -> list[Operator]:
 
 
 def _conv(op: Operator, style: Style) -> list[Operator]:
-    # gradients of the input and of the taps: each as many products as the forward
+    # two gradients, of the input and of the taps (of queries and of keys): each as many products as the forward
     return [replace(rule, flops=2 * op.flops) for rule in _memory_bound(op, style)]
 
 
@@ -141,6 +141,9 @@ RULES: dict[str, Rule] = {
     "attention": _attention,
     "conv": _conv,
     "delta_rule": _delta_rule,
+    "index_scores": _conv,
+    "scan": _conv,
+    "state_space_dual": _conv,
     "norm": _memory_bound,
     "softmax": _memory_bound,
     "pointwise": _memory_bound,

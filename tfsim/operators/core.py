@@ -168,6 +168,26 @@ def upcast(x: Tensor, style: Style) -> Tensor:
     return replace(x, name=f"{x.name}.fp32", bytes_per_element=4) if style.low_precision else x
 
 
+def prefixed(prefix: str, operators: Iterable[Operator], *, keep: Iterable[str] = ()) -> list[Operator]:
+    """The operators with ``prefix`` before their names and those of their weights and tensors, those in ``keep`` left
+    out: so that two like parts of one layer do not share what only looks alike."""
+    kept = frozenset(keep)
+
+    def tensor(t: Tensor) -> Tensor:
+        return t if t.name in kept else replace(t, name=prefix + t.name)
+
+    return [
+        replace(
+            op,
+            name=prefix + op.name,
+            output=tensor(op.output),
+            weights=tuple(w if w.shared else replace(w, name=prefix + w.name) for w in op.weights),
+            saves=tuple(tensor(t) for t in op.saves),
+        )
+        for op in operators
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """What a piece of a model keeps for its backward pass: ``bytes`` of its own storages, and ``shared`` ones (rotary

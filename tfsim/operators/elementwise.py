@@ -24,13 +24,15 @@ def norm(
     upcasts: bool = True,
     late_cast: bool = False,
     one_kernel: bool = False,
+    two_inputs: bool = False,
     weight_copies: Number = 1,
     fmt: str = "bf16",
 ) -> Operator:
     """RMSNorm (Zhang and Sennrich 2019) or LayerNorm (Ba et al. 2016) over the last dimension of [rows, width].
 
     ``one_kernel``: torch has a fused kernel (LayerNorm), which keeps its input and two statistics a row. Otherwise
-    eager torch keeps the fp32 input, the reciprocal norm and the normalised values, and LayerNorm its centred values.
+    eager torch keeps the fp32 input, the reciprocal norm and the normalised values, and LayerNorm its centred values;
+    ``two_inputs`` the input as it came too (T5).
     """
     elements = rows * width
     out = activation(f"{name}.out", elements, style)
@@ -43,6 +45,8 @@ def norm(
         if not rms:
             # the variance and the scaling subtract the mean separately, and keep both results
             saves[:1] = [Tensor(f"{name}.{use}", elements, statistic) for use in ("centred", "recentred")]
+        if two_inputs:
+            saves.append(x)
         if weight:
             saves.append(normed)
         if weight and (unit_offset or (scaled_wide and not rms and style.low_precision)):
@@ -107,6 +111,8 @@ def activate(name: str, function: str, x: Tensor, *, elements: Number, style: St
     out = activation(f"{name}.out", elements, style)
     if function == "relu":
         saves: tuple[Tensor, ...] = (out,)
+    elif function == "relu2":
+        saves = (activation(f"{name}.relu", elements, style),) if style.eager else (x,)
     else:
         extra = _EXTRA_KEPT.get(function, 0) if style.eager else 0
         saves = (x, *(activation(f"{name}.part{i}", elements, style) for i in range(extra)))
@@ -183,9 +189,15 @@ def embedding(name: str, weight: Weight, *, tokens: Number, width: Number, style
     )
 
 
-def cross_entropy(logits: Tensor, *, tokens: Number, vocab: Number, style: Style) -> Operator:
-    """Mean negative log-likelihood in fp32: keeps log-probabilities, labels and the divisor."""
-    probabilities = Tensor("loss.log_probabilities", tokens * vocab, 4)
+def cross_entropy(logits: Tensor, *, tokens: Number, vocab: Number, style: Style, own_labels: bool = True) -> Operator:
+    """Mean negative log-likelihood: keeps log-probabilities, the divisor and labels the model made itself.
+
+    A decoder (``own_labels``) shifts its input into labels and computes in fp32, so its figures stay fp32; other
+    models compute in the logits' dtype and are given labels.
+    """
+    wide = 4 if own_labels else style.act
+    probabilities = Tensor("loss.log_probabilities", tokens * vocab, wide)
+    labels = (Tensor("loss.labels", tokens, 8),) if own_labels else ()
     passes = 3 if style.eager else 1
     return Operator(
         "loss",
@@ -196,6 +208,6 @@ def cross_entropy(logits: Tensor, *, tokens: Number, vocab: Number, style: Style
         vector_flops=5 * tokens * vocab,
         read=tokens * vocab * (style.act + 4 * (passes - 1)),
         write=tokens * vocab * 4 * passes,
-        saves=(probabilities, Tensor("loss.labels", tokens, 8), Tensor("loss.divisor", 1, 4)),
+        saves=(probabilities, *labels, Tensor("loss.divisor", 1, wide)),
         rate="fp32",
     )

@@ -124,7 +124,12 @@ def model_section(facts: ModelFacts) -> Section:
                 "sizes",
                 (
                     f"d_model {facts.d_model:,}",
-                    f"vocabulary {facts.vocab_size:,}{', tied' if facts.tied_embeddings else ''}",
+                    *([f"input: {facts.input}"] if facts.input else []),
+                    *(
+                        [f"vocabulary {facts.vocab_size:,}{', tied' if facts.tied_embeddings else ''}"]
+                        if facts.vocab_size
+                        else []
+                    ),
                     *([f"at most {facts.max_seq_len:,} tokens"] if facts.max_seq_len else []),
                 ),
             ),

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfsim.errors import InputError
 from tfsim.hardware import require_system
-from tfsim.models.spec import require_model
+from tfsim.models.spec import require_decoder
 from tfsim.serving.engine import serve
 from tfsim.serving.plans import FIELDS, candidates, possible
 from tfsim.serving.search import PIPELINE_MARGIN
@@ -38,7 +38,7 @@ def search_serving_plans(model: Any, system: Any, *, devices: Any, **options: An
 
     if any(np.ndim(x) for x in (devices, *options.values())):
         raise InputError("search_serving_plans takes one load: give scalars")
-    require_model(model)
+    require_decoder(model)
     require_system(system)
     count = whole(devices, "devices")
     plans = candidates(model, system, count)

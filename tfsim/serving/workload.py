@@ -7,7 +7,7 @@ from typing import Any
 
 from tfsim.errors import InputError, choice, quote
 from tfsim.hardware import System, require_system
-from tfsim.models.spec import Block, ModelSpec, require_model
+from tfsim.models.spec import Block, ModelSpec, require_decoder
 from tfsim.operators.core import Style
 from tfsim.operators.formats import FORMAT_NAMES
 from tfsim.software import Software, software
@@ -102,7 +102,7 @@ def make_engine(
     max_prefill_tokens: Any,
 ) -> Engine:
     """An Engine from a user's words. Raises InputError for whatever is not one."""
-    require_model(model)
+    require_decoder(model)
     require_system(system)
     share = as_number(memory_utilization, "memory_utilization", at_least=0)
     if not _all(share > 0) or not _all(share <= 1):

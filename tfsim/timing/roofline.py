@@ -52,7 +52,15 @@ def operator_time(op: Operator, system: System, style: Software, groups: Groups)
 def _arithmetic(op: Operator, system: System, style: Software) -> Number:
     device = system.device
     parts: list[Number] = []
-    if op.kind in ("matmul", "grouped_matmul", "convolution", "attention", "recurrent", "delta_rule"):
+    if op.kind in (
+        "matmul",
+        "grouped_matmul",
+        "convolution",
+        "attention",
+        "recurrent",
+        "delta_rule", "index_scores",
+        "state_space_dual",
+    ):
         rate = device.matmul_peak(op.rate).flop_per_s * device.matmul_efficiency(op.rate) * style.sustained
         if op.kind == "attention":
             rate *= style.attention_fraction

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfsim.hardware import System
-from tfsim.models.decoder import LAST, Segment, segments
+from tfsim.models.decoder import Segment, segments
 from tfsim.models.shape import Shape, Shards
 from tfsim.models.spec import ModelSpec
 from tfsim.operators.backward import backward, recompute
@@ -33,8 +33,8 @@ class LayerCost:
     """What one micro-batch costs in one layer of a kind (or in the embedding or head), arrays over plans.
 
     ``kernels[phase][limit]``: seconds of kernels bound by compute, memory or launch; ``network[phase][group]``: exposed
-    collectives; ``dense``/``expert``: parameters on one device, of which ``tied`` are the embedding's when the output
-    matrix is the embedding; ``saved[mode]``: bytes kept per micro-batch; ``tables``: storages kept once per device
+    collectives; ``dense``/``expert``: parameters on one device, of which ``tied`` by name are those that other segments
+    use too; ``saved[mode]``: bytes kept per micro-batch; ``tables``: storages kept once per device
     however many layers use them; ``boundary``: bytes of the activation handed to the next layer.
     """
 
@@ -42,7 +42,7 @@ class LayerCost:
     network: dict[str, dict[str, Array]]
     dense: Array
     expert: Array
-    tied: Array
+    tied: dict[str, Array]
     saved: dict[str, Array]
     tables: dict[str, Array]
     boundary: Array
@@ -53,7 +53,9 @@ def compute_spec(model: ModelSpec, policy: Precision) -> ModelSpec:
     groups = ("attn", "ffn_dense", "moe_routed", "moe_shared")
     formats = {} if policy.matmul == policy.compute else dict.fromkeys(groups, policy.matmul)
     blocks = {name: block.model_copy(update={"formats": {}}) for name, block in model.blocks.items()}
-    return model.model_copy(update={"dtype": policy.compute, "formats": formats, "blocks": blocks})
+    encoder = None if model.encoder is None else compute_spec(model.encoder, policy)
+    changes = {"dtype": policy.compute, "formats": formats, "blocks": blocks, "encoder": encoder}
+    return model.model_copy(update=changes)
 
 
 def layer_costs(
@@ -68,14 +70,13 @@ def layer_costs(
     shape = Shape(micro_batch, seq_len, causal="halved", shards=shards, style=operators)
     groups = Groups({"tp": Group(tp, 1), "ep": Group(ep, etp), "etp": Group(etp, 1)})
     parts = segments(compute_spec(model, policy), shape, loss=True)
-    costs = {part.name: _cost(part, shape, model, system, operators, style, groups) for part in parts}
+    costs = {part.name: _cost(part, shape, system, operators, style, groups) for part in parts}
     return costs, np.reshape(index, -1)
 
 
 def _cost(
     part: Segment,
     shape: Shape,
-    model: ModelSpec,
     system: System,
     operators: Style,
     style: Software,
@@ -91,7 +92,7 @@ def _cost(
     for phase, ops in phases.items():
         kernels[phase], network[phase] = _phase(ops, system, style, groups, size)
     weights = [w for op in forward for w in op.weights]
-    boundary = _full(shape.stream_tokens * model.d_model * operators.act, size)
+    boundary = _full(part.stream.bytes, size)
     kept = {mode: kept_for_backward(forward, selective=mode == "selective") for mode in ("none", "selective")}
     saved = {mode: _full(what.bytes, size) for mode, what in kept.items()}
     saved["full"] = boundary if part.layer else saved["none"]
@@ -100,7 +101,7 @@ def _cost(
         network,
         dense=_full(total(w.elements for w in weights if w.group != "moe_routed"), size),
         expert=_full(total(w.elements for w in weights if w.group == "moe_routed"), size),
-        tied=_full(total(w.elements for w in weights if w.shared and part.name == LAST), size),
+        tied={w.name: _full(w.elements, size) for w in weights if w.shared},
         saved=saved,
         tables={name: _full(tensor.bytes, size) for name, tensor in kept["none"].shared.items()},
         boundary=boundary,

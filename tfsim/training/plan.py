@@ -132,7 +132,7 @@ def impossible(model: ModelSpec, grid: Grid, system: System) -> NDArray[np.objec
         refuse(grid.devices > most, f"{system.name} joins at most {most:,} devices, not {{devices}}")
     whole = grid.tp * grid.pp * grid.dp == grid.devices
     refuse(~whole, "tp {tp} x pp {pp} x dp {dp} is not the {devices} devices")
-    refuse(grid.pp > model.n_layers, f"pp {{pp}} is more than the {model.n_layers} layers")
+    refuse(grid.pp > len(model.all_layers), f"pp {{pp}} is more than the {len(model.all_layers)} layers")
     refuse(
         (grid.global_batch % (grid.dp * grid.micro_batch)) != 0,
         "global_batch {global_batch} is not a multiple of dp {dp} x micro_batch {micro_batch}",

@@ -35,7 +35,7 @@ def candidates(
     domain = max(1, min(devices, innermost or devices, 64))
     options: dict[str, list[float]] = {
         "tp": [float(d) for d in divisors(heads, domain)],
-        "pp": [float(d) for d in divisors(devices, model.n_layers)],
+        "pp": [float(d) for d in divisors(devices, len(model.all_layers))],
         "ep": [float(d) for d in divisors(experts, devices)] if experts else [1.0],
         "micro_batch": [float(2**i) for i in range(5)],
         "zero_stage": [0.0, 1.0, 2.0, 3.0],

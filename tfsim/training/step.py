@@ -195,8 +195,11 @@ class _Sync:
 
 def _stage_parameters(stage: Stage, costs: dict[str, LayerCost], index: NDArray[np.intp]) -> tuple[Array, Array]:
     dense = total(costs[name].dense[index] * repeat for name, repeat in stage.counts.items())
-    if FIRST in stage.counts and LAST in stage.counts:  # a tied embedding is held once where both its uses are
-        dense = dense - costs[LAST].tied[index]
+    held: set[str] = set()
+    for name in stage.counts:  # a tied embedding is held once where several of its uses are
+        for weight, elements in costs[name].tied.items():
+            dense = dense - (elements[index] if weight in held else 0)
+            held.add(weight)
     expert = total(costs[name].expert[index] * repeat for name, repeat in stage.counts.items())
     return np.asarray(dense, float), np.asarray(expert, float)
 
@@ -262,7 +265,7 @@ def _memory(
         kept_by_mode: Array = np.stack([costs[name].saved[mode] for mode in RECOMPUTE])[modes, index]
         return kept_by_mode
 
-    blocks = [name for name in stage.counts if name in model.blocks]
+    blocks = [name for name in stage.counts if name in model.all_blocks]
     kept = total(saved(name) * stage.counts[name] for name in stage.counts)
     tables = {name: table[index] for n in blocks for name, table in costs[n].tables.items()}
     # a layer under full recomputation comes back whole while it is differentiated

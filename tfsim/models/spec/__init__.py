@@ -22,10 +22,19 @@ from tfsim.models.spec.delta import GatedDelta
 from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
 from tfsim.models.spec.frontends import AudioFrontend, Frontend, PatchFrontend
 from tfsim.models.spec.heads import Classifier, Head, LMHead, MaskedLMHead, NoHead, Pooler, Projection
+from tfsim.models.spec.indexer import Indexer
 from tfsim.models.spec.mixers import MLA, Attention
-from tfsim.models.spec.model import ENCODER, LearnedPositions, ModelSpec, RelativePositions, require_model
+from tfsim.models.spec.model import (
+    ENCODER,
+    LearnedPositions,
+    ModelSpec,
+    RelativePositions,
+    require_decoder,
+    require_model,
+)
 from tfsim.models.spec.pattern import compress_layers, expand_layers
 from tfsim.models.spec.recurrent import Recurrent
+from tfsim.models.spec.ssm import RWKV, ChannelMix, Mamba, Mamba2
 
 __all__ = [
     "ENCODER",
@@ -35,17 +44,22 @@ __all__ = [
     "MAX_SIZE",
     "MLA",
     "RMS_NORM",
+    "RWKV",
     "ActivationName",
     "Attention",
     "AudioFrontend",
     "Block",
+    "ChannelMix",
     "Classifier",
     "DenseFFN",
     "Frontend",
     "GatedDelta",
     "Head",
+    "Indexer",
     "LMHead",
     "LearnedPositions",
+    "Mamba",
+    "Mamba2",
     "MaskedLMHead",
     "Mixer",
     "MoE",
@@ -65,5 +79,6 @@ __all__ = [
     "SharedExpert",
     "compress_layers",
     "expand_layers",
+    "require_decoder",
     "require_model",
 ]

@@ -29,6 +29,7 @@ class Norm(Strict):
     ``weight``/``bias``: learned scale and shift. ``unit_offset``: the scale is stored as (w - 1) and applied in fp32
     (Gemma). ``upcast``: computed in fp32 whatever the model's dtype (every RMSNorm, OLMo's LayerNorm); ``late_cast``:
     scaled in fp32 too, and cast last (OLMo-2, gpt-oss). ``fused``: a single kernel exists in plain torch (LayerNorm).
+    ``two_inputs``: the statistics read an fp32 copy, the scaling the input itself (T5).
     """
 
     kind: Literal["rmsnorm", "layernorm"] = "rmsnorm"
@@ -38,6 +39,7 @@ class Norm(Strict):
     upcast: Flag = True
     late_cast: Flag = False
     fused: Flag = False
+    two_inputs: Flag = False
 
 
 LAYER_NORM = Norm(kind="layernorm", bias=True, upcast=False, fused=True)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from tfsim.models.spec.base import Flag, QKNorm, Real, Rope, Size, Strict
+from tfsim.models.spec.indexer import Indexer
 from tfsim.units import Number, ceil_div, maximum
 
 
@@ -61,7 +62,8 @@ class Attention(MixerSpec):
     its projection, one per ``element`` from a query projection twice as wide (Qwen3-Next) or one per ``head`` from a
     projection of its own (Step-3); ``value``: how values are made, by their ``own`` projection, as the ``key``
     projection without its norm and rotation (Gemma-4), or with keys ``reused`` from an earlier layer, whose cache
-    serves this one too; ``value_norm``: an unscaled norm on values (Gemma-4).
+    serves this one too; ``value_norm``: an unscaled norm on values (Gemma-4);
+    ``indexer``: a query attends only to the keys it selects (MiniMax-M3).
     ``causal`` false: every query sees every key (encoders; a ``window`` then reaches half to each side). ``key_bias``
     false: the key projection has no bias where the others have one (Whisper). ``stored_mask``: eager attention keeps a
     boolean mask in each layer.
@@ -88,6 +90,7 @@ class Attention(MixerSpec):
     output_gate: Literal["element", "head"] | None = None
     value: Literal["own", "key", "reused"] = "own"
     value_norm: Flag = False
+    indexer: Indexer | None = None
     causal: Flag = True
     key_bias: Flag = True
     stored_mask: Flag = False
@@ -133,7 +136,8 @@ class Attention(MixerSpec):
         """Keys and values of the device's KV heads: with more devices than heads every device keeps one."""
         if self.value == "reused":
             return 0
-        return maximum(1, ceil_div(self.n_kv_heads, tp)) * (self.d_head + self.value_width)
+        index = self.indexer.d_head if self.indexer else 0
+        return maximum(1, ceil_div(self.n_kv_heads, tp)) * (self.d_head + self.value_width) + index
 
     def describe(self) -> str:
         """Such as "GQA 64 heads / 8 KV heads of 128, window 4,096"."""
@@ -147,12 +151,16 @@ class Attention(MixerSpec):
         width = f"{self.d_head} (values {self.d_value})" if self.d_value else f"{self.d_head}"
         gate = ", gated output" if self.output_gate else ""
         reused = ", keys and values of an earlier layer" if self.value == "reused" else ""
-        return f"{words} of {width}{span}{gate}{reused}"
+        chosen = f", {self.indexer.describe()}" if self.indexer else ""
+        return f"{words} of {width}{span}{gate}{reused}{chosen}"
 
 
 class MLA(MixerSpec):
     """Multi-head latent attention (DeepSeek-V2, 2024, section 2.1): keys and values from one cached latent of
-    ``kv_lora_rank`` plus a shared rotary key of ``qk_rope_head_dim``; ``q_lora_rank`` null = plain query projection."""
+    ``kv_lora_rank`` plus a shared rotary key of ``qk_rope_head_dim``; ``q_lora_rank`` null = plain query projection.
+
+    ``indexer``: a query attends only to the keys it selects (DeepSeek-V3.2, GLM-5); ``reuses_selection``: to those that
+    an earlier layer selected, so that there is no indexer work, weight or cache in this one."""
 
     kind: Literal["mla"] = "mla"
     n_heads: Size
@@ -164,6 +172,16 @@ class MLA(MixerSpec):
     bias: Flag = False
     rope: Rope | None = Rope(interleaved=True)
     softmax_fp32: Flag = True
+    indexer: Indexer | None = None
+    reuses_selection: Flag = False
+
+    @model_validator(mode="after")
+    def _selects(self) -> MLA:
+        if self.indexer and not self.q_lora_rank:
+            raise ValueError("an indexer takes its queries from the query latent: give q_lora_rank")
+        if self.reuses_selection and not self.indexer:
+            raise ValueError("reuses_selection needs the indexer whose keys it reuses")
+        return self
 
     @property
     def n_parts(self) -> int:
@@ -177,8 +195,12 @@ class MLA(MixerSpec):
 
     def cached_per_token(self, tp: Number = 1) -> Number:
         """The latent and the rotary key, whole on each device."""
-        return self.kv_lora_rank + self.qk_rope_head_dim
+        index = self.indexer.d_head if self.indexer and not self.reuses_selection else 0
+        return self.kv_lora_rank + self.qk_rope_head_dim + index
 
     def describe(self) -> str:
         """Such as "MLA 128 heads, latent 512 + rotary 64 cached"."""
-        return f"MLA {self.n_heads} heads, latent {self.kv_lora_rank} + rotary {self.qk_rope_head_dim} cached"
+        chosen = f", {self.indexer.describe()}" if self.indexer else ""
+        reused = " (selected by an earlier layer)" if self.reuses_selection else ""
+        cached = f"latent {self.kv_lora_rank} + rotary {self.qk_rope_head_dim} cached"
+        return f"MLA {self.n_heads} heads, {cached}{chosen}{reused}"

@@ -10,22 +10,50 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from tfsim.errors import InputError, quote
 from tfsim.models.spec.base import RMS_NORM, Count, Flag, Norm, Real, Size, Strict, known_format
 from tfsim.models.spec.block import Block
+from tfsim.models.spec.frontends import Frontend
+from tfsim.models.spec.heads import Head, LMHead, MaskedLMHead
 from tfsim.models.spec.pattern import expand_layers
+
+ENCODER = "encoder."
+"""What the names of an encoder's segments and blocks start with."""
 
 
 class LearnedPositions(Strict):
-    """A learned table of absolute positions with ``n_positions`` rows (padding rows such as OPT's two included)."""
+    """A table of absolute positions with ``n_positions`` rows (padding rows such as OPT's two included), learned unless
+    ``frozen`` (Whisper's encoder keeps a sinusoidal table as a parameter)."""
 
     n_positions: Size
+    frozen: Flag = False
+
+
+class RelativePositions(Strict):
+    """One table for all layers of a stack, ``n_buckets`` distances.
+
+    ``bias``: a number per head, added to the scores (Raffel et al. 2020, T5). ``disentangled``: a vector of d_model,
+    normalised, which every layer projects to keys and queries of positions (He et al. 2021, DeBERTa).
+    """
+
+    kind: Literal["bias", "disentangled"] = "bias"
+    n_buckets: Size
 
 
 class ModelSpec(Strict):
-    """A decoder-only language model. See ``docs/models.md`` for the YAML form.
+    """A stack of layers between a frontend and a head; a decoder-only language model unless said otherwise. See
+    ``docs/models.md`` for the YAML form.
 
     ``layers`` is the pattern of block names, with ``*N`` repeats and brackets: ``dense*3 moe*58``,
     ``(local*5 global)*8``. ``dtype``: number format of the weights as published; ``formats`` overrides it by parameter
     group (``embed_token``, ``head``). ``kv_format``: format of the KV cache. ``n_mtp_modules``: multi-token-prediction
     modules stored with the checkpoint (not part of the main model; counted only on request).
+
+    ``frontend``: what makes the sequence where it is not tokens (then ``vocab_size`` is 0). ``token_types``: rows of a
+    segment embedding. ``projected_sum``: the sum of embeddings, each ``d_embed`` wide, is projected to d_model
+    (ELECTRA); else the token embedding alone (OPT). ``relative_positions``: one table of them for the whole stack.
+    ``embedding_norm_in_layer``:
+    the first layer computes it, again under full recomputation (RWKV). ``residual_fp32``: the stream between layers stays in fp32 (Mamba).
+    ``sinusoidal``: computed positions are added, without parameters (Vaswani et al. 2017). ``encoder``: a stack
+    that runs before this one: blocks with ``cross`` attend to its output, without any it stands beside (CLIP) or makes
+    tokens. ``shared_embeddings``: it reads this stack's token table.
     """
 
     schema_version: Literal[1] = Field(1, alias="schema")
@@ -34,15 +62,25 @@ class ModelSpec(Strict):
     source: Annotated[str, Field(max_length=500)] = ""
     note: Annotated[str, Field(max_length=1000)] = ""
     d_model: Size
-    vocab_size: Size
+    vocab_size: Count = 0
     max_seq_len: Size | None = None
     blocks: Annotated[dict[str, Block], Field(min_length=1)]
     layers: Annotated[str, Field(min_length=1, max_length=2000)]
     norm: Norm = RMS_NORM
     final_norm: Flag = True
+    residual_fp32: Flag = False
     embedding_norm: Flag = False
+    embedding_norm_in_layer: Flag = False
     d_embed: Size | None = None
     positions: LearnedPositions | None = None
+    frontend: Frontend | None = Field(None, discriminator="kind")
+    token_types: Count = 0
+    projected_sum: Flag = False
+    relative_positions: RelativePositions | None = None
+    sinusoidal: Flag = False
+    head: Head = Field(LMHead(), discriminator="kind")
+    encoder: ModelSpec | None = None
+    shared_embeddings: Flag = False
     tied_embeddings: Flag = False
     head_bias: Flag = False
     final_logit_softcap: Real | None = None
@@ -88,6 +126,22 @@ class ModelSpec(Strict):
             raise ValueError(f"block {unused[0]!r} is defined but layers never uses it")
         return self
 
+    @model_validator(mode="after")
+    def _input_and_output(self) -> ModelSpec:
+        if self.frontend is None and not self.vocab_size:
+            raise ValueError("vocab_size: missing, and required by a model that reads tokens")
+        if self.frontend is not None and self.vocab_size:
+            raise ValueError("vocab_size: a model with a frontend reads no tokens")
+        if self.frontend is not None and isinstance(self.head, LMHead | MaskedLMHead):
+            raise ValueError(f"head {self.head.kind}: a model with a frontend has no vocabulary")
+        if self.encoder is None and any(block.cross for block in self.blocks.values()):
+            raise ValueError("a block has cross, but the model has no encoder")
+        if self.encoder is not None and self.encoder.encoder is not None:
+            raise ValueError("encoder.encoder: an encoder has none of its own")
+        if self.shared_embeddings and (self.encoder is None or self.encoder.vocab_size != self.vocab_size):
+            raise ValueError("shared_embeddings needs an encoder with the same vocab_size")
+        return self
+
     @cached_property
     def layer_blocks(self) -> tuple[str, ...]:
         """The block name of each layer, first to last."""
@@ -102,6 +156,34 @@ class ModelSpec(Strict):
     def block_counts(self) -> dict[str, int]:
         """How many layers use each block."""
         return {name: self.layer_blocks.count(name) for name in self.blocks}
+
+    @cached_property
+    def all_blocks(self) -> dict[str, Block]:
+        """The blocks of every stack, an encoder's under names such as ``encoder.layer``."""
+        inner = self.encoder.blocks if self.encoder else {}
+        return {**{f"{ENCODER}{name}": block for name, block in inner.items()}, **self.blocks}
+
+    @cached_property
+    def all_layers(self) -> tuple[str, ...]:
+        """The block name of each layer in the order they run, an encoder's first."""
+        inner = self.encoder.layer_blocks if self.encoder else ()
+        return (*(f"{ENCODER}{name}" for name in inner), *self.layer_blocks)
+
+    @cached_property
+    def decodes(self) -> bool:
+        """Whether it generates text: causal layers under a language model's head."""
+        causal = all(getattr(block.mixer, "causal", True) for block in self.blocks.values())
+        return causal and isinstance(self.head, LMHead)
+
+
+def require_decoder(value: object) -> ModelSpec:
+    """``value``, when it is a loaded model that generates text by itself. Raises InputError otherwise."""
+    model = require_model(value)
+    if not model.decodes:
+        raise InputError(f"model: {model.name} generates no text: serving is for decoders")
+    if model.encoder is not None:
+        raise InputError(f"model: {model.name} has an encoder: serving is for models of one stack")
+    return model
 
 
 def require_model(value: object) -> ModelSpec:

@@ -1,0 +1,83 @@
+"""What follows the last layer: a language model's output matrix, or something else."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tfsim.models.spec.base import LAYER_NORM, Flag, Norm, Size, Strict
+from tfsim.models.spec.ffn import ActivationName
+
+
+class LMHead(Strict):
+    """The output matrix over the vocabulary (``tied_embeddings`` and ``head_bias`` say how)."""
+
+    kind: Literal["lm"] = "lm"
+
+    def describe(self) -> str:
+        """In words."""
+        return "language model"
+
+
+class MaskedLMHead(Strict):
+    """A transform (linear, activation, norm) before the output matrix (Devlin et al. 2019)."""
+
+    kind: Literal["masked_lm"] = "masked_lm"
+    activation: ActivationName = "gelu"
+    bias: Flag = True
+    norm: Norm = LAYER_NORM
+
+    def describe(self) -> str:
+        """In words."""
+        return "masked language model"
+
+
+class Pooler(Strict):
+    """A linear layer and tanh on the first position (Devlin et al. 2019)."""
+
+    kind: Literal["pooler"] = "pooler"
+
+    def describe(self) -> str:
+        """In words."""
+        return "pooler on the first position"
+
+
+class Classifier(Strict):
+    """A linear layer to ``n_classes`` on the ``first`` position or on ``all``; ``hidden``: a linear layer of d_model
+    and an activation (tanh: BERT's pooler; gelu: ELECTRA's) before it."""
+
+    kind: Literal["classifier"] = "classifier"
+    n_classes: Size
+    position: Literal["first", "all"] = "first"
+    hidden: Flag = False
+
+    def describe(self) -> str:
+        """Such as "1,000 classes"."""
+        return f"{self.n_classes:,} classes" + (" for every position" if self.position == "all" else "")
+
+
+class Projection(Strict):
+    """A linear map of one position into a space shared by two towers (Radford et al. 2021, CLIP).
+
+    ``contrast``: the similarities with the encoder's projections are taken here, scaled by one learned number.
+    """
+
+    kind: Literal["projection"] = "projection"
+    d_out: Size
+    contrast: Flag = False
+
+    def describe(self) -> str:
+        """Such as "projection to 512"."""
+        return f"projection to {self.d_out:,}"
+
+
+class NoHead(Strict):
+    """Nothing: the last layer's output (and its norm) is what another stack reads."""
+
+    kind: Literal["none"] = "none"
+
+    def describe(self) -> str:
+        """In words."""
+        return "none"
+
+
+Head = LMHead | MaskedLMHead | Pooler | Classifier | Projection | NoHead
