@@ -78,7 +78,7 @@ def _memory_bound(op: Operator, style: Style) -> list[Operator]:
     ]
 
 
-def _conv(op: Operator, style: Style) -> list[Operator]:
+def _two_gradients(op: Operator, style: Style) -> list[Operator]:
     # two gradients, of the input and of the taps (of queries and of keys): each as many products as the forward
     return [replace(rule, flops=2 * op.flops) for rule in _memory_bound(op, style)]
 
@@ -139,11 +139,11 @@ RULES: dict[str, Rule] = {
     "recurrent": _recurrent,
     "recurrent_cell": _memory_bound,
     "attention": _attention,
-    "conv": _conv,
+    "conv": _two_gradients,
     "delta_rule": _delta_rule,
-    "index_scores": _conv,
-    "scan": _conv,
-    "state_space_dual": _conv,
+    "index_scores": _two_gradients,
+    "scan": _two_gradients,
+    "state_space_dual": _two_gradients,
     "norm": _memory_bound,
     "softmax": _memory_bound,
     "pointwise": _memory_bound,

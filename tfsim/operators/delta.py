@@ -19,12 +19,16 @@ def causal_conv(
     component: str,
     style: Style,
     fmt: str,
+    bias: bool = False,
 ) -> Operator:
     """Depthwise convolution over [batch, positions, channels], ``kernel`` taps each; keeps its input.
 
     ``positions``: outputs computed, padding included (torch pads both ends and drops the tail); ``tokens``: kept.
     """
     out = activation(f"{name}.out", tokens * channels, style)
+    weights: tuple[Weight, ...] = (Weight(f"{name}.weight", group, channels, kernel, fmt=fmt),)
+    if bias:
+        weights += (Weight(f"{name}.bias", group, channels, fmt=fmt, bias=True),)
     return Operator(
         name,
         "conv",
@@ -35,7 +39,7 @@ def causal_conv(
         vector_flops=2 * tokens * channels * kernel,
         read=tokens * channels * style.act,
         write=tokens * channels * style.act,
-        weights=(Weight(f"{name}.weight", group, channels, kernel, fmt=fmt),),
+        weights=weights,
         saves=(x,),
         rate=style.dtype,
     )

@@ -15,7 +15,19 @@ from pydantic import ValidationError
 
 from tfsim.errors import InputError, quote, unknown
 from tfsim.files import validate
-from tfsim.models.huggingface import classic, delta, dense, latent, modern, modules, quantization, recurrent, sparse
+from tfsim.models.huggingface import (
+    classic,
+    delta,
+    dense,
+    indexed,
+    latent,
+    modern,
+    modules,
+    quantization,
+    recurrent,
+    sparse,
+    ssm,
+)
 from tfsim.models.huggingface.common import Decoder, name_blocks
 from tfsim.models.huggingface.fields import Fields, FieldTable
 from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
@@ -70,6 +82,9 @@ FAMILIES: dict[str, Family] = {
     "olmo2": Family(dense.OLMO2, dense.olmo2),
     "starcoder2": Family(dense.STARCODER2, dense.starcoder2, modules.STARCODER2_MODULES),
     "stablelm": Family(dense.STABLELM, dense.stablelm),
+    "deepseek_v32": Family(indexed.DEEPSEEK_V32, indexed.deepseek_v32),
+    "glm_moe_dsa": Family(indexed.GLM_MOE_DSA, indexed.glm_moe_dsa),
+    "minimax_m3_vl_text": Family(indexed.MINIMAX_M3, indexed.minimax_m3, modules.MINIMAX_M3_MODULES, "minimax_m3"),
     "glm4_moe": Family(modern.GLM4_MOE, modern.glm4_moe),
     "minimax_m2": Family(modern.MINIMAX_M2, modern.minimax_m2, modules.MIXTRAL_MODULES),
     "qwen3_vl_text": Family(modern.QWEN3_VL, modern.qwen3_vl, family="qwen3_vl"),
@@ -77,6 +92,12 @@ FAMILIES: dict[str, Family] = {
     "qwen3_next": Family(delta.QWEN3_NEXT, delta.qwen3_next, modules.QWEN_DELTA_MODULES),
     "qwen3_5_text": Family(delta.QWEN3_5, delta.qwen3_5, modules.QWEN_DELTA_MODULES, "qwen3_5"),
     "qwen3_5_moe_text": Family(delta.QWEN3_5_MOE, delta.qwen3_5_moe, modules.QWEN_DELTA_MODULES, "qwen3_5_moe"),
+    "mamba": Family(ssm.MAMBA, ssm.mamba),
+    "falcon_mamba": Family(ssm.FALCON_MAMBA, ssm.falcon_mamba),
+    "mamba2": Family(ssm.MAMBA2, ssm.mamba2),
+    "rwkv": Family(ssm.RWKV_4, ssm.rwkv),
+    "jamba": Family(ssm.JAMBA, ssm.jamba),
+    "nemotron_h": Family(ssm.NEMOTRON_H, ssm.nemotron_h),
     "rnn_lm": Family(recurrent.RNN_LM, recurrent.rnn_lm, family="rnn"),
 }
 
@@ -85,6 +106,7 @@ _WRAPPERS = {
     "llama4": "llama4_text",
     "kimi_k25": "kimi_k2",
     "qwen3_vl": "qwen3_vl_text",
+    "minimax_m3_vl": "minimax_m3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",

@@ -13,7 +13,8 @@ def words(*texts: str) -> frozenset[str]:
 _TOKENS = (
     "bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id cls_token_id mask_token_id "
     "decoder_start_token_id forced_bos_token_id forced_eos_token_id image_token_index image_token_id "
-    "boi_token_index boi_token_id eoi_token_index eoi_token_id video_token_id vision_start_token_id vision_end_token_id bos_token eos_token "
+    "boi_token_index boi_token_id eoi_token_index eoi_token_id video_token_id vision_start_token_id "
+    "vision_end_token_id bos_token eos_token "
     "suppress_tokens begin_suppress_tokens bad_words_ids"
 )
 _FILE = (
@@ -43,9 +44,11 @@ COMMON_HARMLESS = words(
 ``quantization_config`` are read elsewhere: they set bytes, not the architecture.)"""
 
 WRAPPER_FIELDS = words(
-    "text_config vision_config audio_config mm_tokens_per_image multi_modal_projector_bias projector_hidden_act "
+    "text_config vision_config audio_config mm_tokens_per_image multi_modal_projector_bias multimodal_projector_bias "
+    "projector_hidden_act projector_hidden_size "
     "vision_feature_layer vision_feature_select_strategy ignore_index media_placeholder_token_id video_placeholder "
-    "use_unified_vision_chunk"
+    "use_unified_vision_chunk img_token_compression_config image_grid_pinpoints image_seq_length video_token_index "
+    "num_reward_heads process_image_mode"
 )
 """Fields beside ``text_config`` of a multimodal model: they describe the parts that are left out."""
 

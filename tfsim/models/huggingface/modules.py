@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfsim.errors import InputError, quote
-from tfsim.models.spec import MLA, Attention, Block, DenseFFN, GatedDelta, MoE
+from tfsim.models.spec import MLA, Attention, Block, DenseFFN, GatedDelta, Indexer, MoE
 
 _ATTENTION = {
     "q_proj": "self_attn.q_proj",
@@ -17,6 +17,9 @@ _ATTENTION = {
     "qkv_proj": "self_attn.qkv_proj",
     "o_proj": "self_attn.o_proj",
     "g_proj": "self_attn.g_proj",
+    "index_q_proj": "self_attn.indexer.wq_b",
+    "index_k_proj": "self_attn.indexer.wk",
+    "index_weights": "self_attn.indexer.weights_proj",
     "q_a_proj": "self_attn.q_a_proj",
     "q_b_proj": "self_attn.q_b_proj",
     "kv_a_proj": "self_attn.kv_a_proj_with_mqa",
@@ -70,6 +73,14 @@ MIXTRAL_MODULES = Modules(
     {
         **_LLAMA,
         **_experts(f"{_MIXTRAL_EXPERT}w1", f"{_MIXTRAL_EXPERT}w3", f"{_MIXTRAL_EXPERT}w2", "block_sparse_moe.gate"),
+    }
+)
+MINIMAX_M3_MODULES = Modules(
+    {
+        **MIXTRAL_MODULES.paths,
+        **_shared("block_sparse_moe.shared_experts"),
+        "index_q_proj": "self_attn.index_q_proj",
+        "index_k_proj": "self_attn.index_k_proj",
     }
 )
 GPT_OSS_MODULES = Modules(
@@ -138,11 +149,13 @@ def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
     mixer, ffn = block.mixer, block.ffn
     if isinstance(mixer, MLA):
         query = ("q_a_proj", "q_b_proj") if mixer.q_lora_rank else ("q_proj",)
-        groups = {"attn": (*query, "kv_a_proj", "kv_b_proj", "o_proj")}
+        index = () if mixer.reuses_selection else _index_matrices(mixer.indexer)
+        groups = {"attn": (*query, "kv_a_proj", "kv_b_proj", "o_proj", *index)}
     elif isinstance(mixer, Attention):
         keys = {"own": ("k_proj", "v_proj"), "key": ("k_proj",), "reused": ()}[mixer.value]
         gate = ("g_proj",) if mixer.output_gate == "head" else ()
-        groups = {"attn": ("qkv_proj", "o_proj") if mixer.fused_qkv else ("q_proj", *keys, *gate, "o_proj")}
+        separate = ("q_proj", *keys, *gate, "o_proj", *_index_matrices(mixer.indexer))
+        groups = {"attn": ("qkv_proj", "o_proj") if mixer.fused_qkv else separate}
     elif isinstance(mixer, GatedDelta):
         inputs = ("qkvz", "ba") if mixer.fused_input else ("qkv", "z", "b", "a")
         groups = {"ssm": (*(f"in_proj_{name}" for name in inputs), "out_proj")}
@@ -157,6 +170,12 @@ def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
     elif isinstance(ffn, DenseFFN):
         groups["ffn_dense"] = _matrices(ffn)
     return groups
+
+
+def _index_matrices(indexer: Indexer | None) -> tuple[str, ...]:
+    if indexer is None:
+        return ()
+    return ("index_q_proj", "index_k_proj", *(("index_weights",) if indexer.weighted else ()))
 
 
 def _matrices(ffn: DenseFFN) -> tuple[str, ...]:
@@ -176,7 +195,7 @@ def plain(pattern: str) -> str:
 # Modules that hold no matrix of the decoder: naming them leaves nothing out.
 _ELSEWHERE = re.compile(
     r"norm|(^|\.)ln_|embed|vision|visual|projector|patch_merge|e_score_correction_bias|mtp|eh_proj|shared_head|rotary|"
-    r"gate$|router|conv1d|wte|wpe|lm_head|embed_out|shared_expert_gate|audio"
+    r"gate$|router|conv1d|indexer|wte|wpe|lm_head|embed_out|shared_expert_gate|audio"
 )
 
 

@@ -43,7 +43,7 @@ class Scheme:
         """The format of one module's weight; None: the model's dtype."""
         if module in self.listed:
             return self.listed[module]
-        if operator == "router" or self.excluded.holds(module) or self.default is None:
+        if operator in ("router", "index_weights") or self.excluded.holds(module) or self.default is None:
             return None
         if self.experts_only and not operator.startswith("experts_"):
             return None
