@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfsim.errors import InputError, choice, quote
-from tfsim.models.decoder import Segment, segments
+from tfsim.models.decoder import FIRST, Segment, segments
 from tfsim.models.shape import Shape
 from tfsim.models.spec import LMHead, MaskedLMHead, ModelSpec, MoE, PatchFrontend, require_model
 from tfsim.operators.backward import backward

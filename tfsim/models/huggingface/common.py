@@ -9,14 +9,13 @@ from typing import Any
 from tfsim.models.huggingface.fields import Fields
 from tfsim.models.huggingface.harmless import words
 from tfsim.models.spec import (
+    FFN,
     RMS_NORM,
     ActivationName,
     Attention,
     Block,
-    DenseFFN,
     LearnedPositions,
     Mixer,
-    MoE,
     Norm,
     Residual,
     Rope,
@@ -41,6 +40,7 @@ class Decoder:
 
 ACTIVATIONS: dict[str, ActivationName] = {
     "relu": "relu",
+    "relu2": "relu2",
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_new",
@@ -165,7 +165,7 @@ def layer_types(f: Fields, n_layers: int, kinds: Sequence[str], default: Sequenc
     return f.per_layer("layer_types", n_layers, rule, lambda entry: entry in kinds) or default
 
 
-def stack(mixers: Sequence[Mixer], ffns: Sequence[DenseFFN | MoE], residual: Residual = "pre") -> list[Block]:
+def stack(mixers: Sequence[Mixer | None], ffns: Sequence[FFN | None], residual: Residual = "pre") -> list[Block]:
     """The layers with these mixers and FFNs; equal layers share one block."""
     made: dict[tuple[int, int], Block] = {}
     for mixer, ffn in zip(mixers, ffns, strict=True):
@@ -197,7 +197,7 @@ def name_blocks(layers: Sequence[Block]) -> tuple[dict[str, Block], list[str]]:
     telling = [len({part[axis] for part in parts}) > 1 for axis in range(2)]
     names: list[str] = []
     for part in parts:
-        name = "_".join(word for word, tells in zip(part, telling, strict=True) if tells) or "layer"
+        name = "_".join(word for word, tells in zip(part, telling, strict=True) if tells and word != "none") or "layer"
         seen = sum(other == name or other.startswith(f"{name}_v") for other in names)
         names.append(f"{name}_v{seen + 1}" if seen else name)
     return dict(zip(names, distinct, strict=True)), [names[index[id(block)]] for block in layers]

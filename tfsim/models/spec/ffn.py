@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from tfsim.models.spec.base import Flag, Size, Strict
 
-ActivationName = Literal["relu", "gelu", "gelu_tanh", "gelu_new", "silu", "quick_gelu", "clamped_swiglu"]
+ActivationName = Literal["relu", "relu2", "gelu", "gelu_tanh", "gelu_new", "silu", "quick_gelu", "clamped_swiglu"]
 
 
 _GATED = {"silu": "SwiGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU", "relu": "ReGLU", "clamped_swiglu": "clamped SwiGLU"}

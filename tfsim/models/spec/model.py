@@ -49,9 +49,9 @@ class ModelSpec(Strict):
     ``frontend``: what makes the sequence where it is not tokens (then ``vocab_size`` is 0). ``token_types``: rows of a
     segment embedding. ``projected_sum``: the sum of embeddings, each ``d_embed`` wide, is projected to d_model
     (ELECTRA); else the token embedding alone (OPT). ``relative_positions``: one table of them for the whole stack.
-    ``embedding_norm_in_layer``:
-    the first layer computes it, again under full recomputation (RWKV). ``residual_fp32``: the stream between layers stays in fp32 (Mamba).
-    ``sinusoidal``: computed positions are added, without parameters (Vaswani et al. 2017). ``encoder``: a stack
+    ``embedding_norm_in_layer``: the first layer computes it, again under full recomputation (RWKV). ``residual_fp32``:
+    the stream between layers stays in fp32 (Mamba). ``sinusoidal``: computed positions are added, without parameters
+    (Vaswani et al. 2017). ``encoder``: a stack
     that runs before this one: blocks with ``cross`` attend to its output, without any it stands beside (CLIP) or makes
     tokens. ``shared_embeddings``: it reads this stack's token table.
     """

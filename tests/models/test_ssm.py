@@ -1,0 +1,252 @@
+"""State space models and hybrids: equal to the oracle row by row, and linear in length."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfsim
+from tests import oracle_more as oracle
+from tfsim.errors import InputError
+from tfsim.models.counts import Counts, cache_bytes, count, parameters, state_bytes
+from tfsim.models.huggingface import spec_from_config
+from tfsim.models.spec import ModelSpec
+
+FAMILIES = ("mamba", "mamba2", "rwkv", "jamba")
+SHARED = Path("/work/shared/measured/hf_configs")
+
+
+def _counts(row: dict[str, str], **changes: Any) -> Counts:
+    arguments: dict[str, Any] = {
+        "batch": oracle.number(row["batch"]),
+        "seq_len": oracle.number(row["seq_q"]),
+        "past_len": oracle.number(row["past_len"]),
+        "phase": oracle.PHASES[row["mode"]],
+        "attention": "fused" if row["attn_impl"] == "sdpa" else "eager",
+        **changes,
+    }
+    return count(oracle.spec(row.get("variant") or row["name"], row.get("layers", "")), **arguments)
+
+
+def _flops_rows() -> list[dict[str, str]]:
+    return [row for table in ("flops", "flops_fullsize") for f in FAMILIES for row in oracle.rows(table, f)]
+
+
+def test_parameters_of_every_model_and_group_are_equal() -> None:
+    found = [row for family in FAMILIES for row in oracle.rows("params", family)]
+    assert len(found) == 14
+    assert {row["name"]: oracle.unequal_parameters(row, parameters(oracle.spec(row["name"]))) for row in found} == {
+        row["name"]: {} for row in found
+    }
+
+
+def test_flops_of_every_row_and_component_are_equal() -> None:
+    found = [row for row in _flops_rows() if not (row["mode"] == "decode" and row["family"] in ("mamba", "rwkv"))]
+    assert len(found) == 42
+    for row in found:
+        assert oracle.unequal_flops(row, _counts(row)) == {}, row
+
+
+def test_decode_rows_of_mamba_are_first_tokens_of_an_empty_cache() -> None:
+    """The oracle passed ``past_key_values``, which transformers' Mamba does not read: every "decode" row ran one token
+    through an empty cache, which pads the convolution's window to its 4 taps and convolves 4 + 3 positions. A torch
+    run of that (and no other) gives these rows; with its state the step convolves 2 positions, as in Jamba's rows."""
+    found = [row for row in _flops_rows() if row["mode"] == "decode" and row["family"] == "mamba"]
+    assert len(found) == 4
+    for row in found:
+        first = _counts(row, phase="forward", past_len=0)
+        batch, layers = oracle.number(row["batch"]), oracle.number(row["layers"])
+        window = 2 * batch * 128 * 4 * 3 * layers  # positions 5 to 7, of 128 channels, 4 taps each
+        assert first.flops + window == oracle.number(row["flops_total"])
+        assert first.flops_by_component["ssm"] + window == oracle.number(row["c_ssm"])
+    # the step itself, by torch.utils.flop_counter with the state passed in (transformers 5.24): s-mamba, batch 1
+    assert _counts(found[0]).flops == 151_552
+
+
+def test_decode_rows_of_rwkv_are_a_broadcast_of_the_batch() -> None:
+    """transformers mixes a token [B, 1, d] with a state [B, d]: broadcasting makes B x B tokens of B."""
+    found = [row for row in _flops_rows() if row["mode"] == "decode" and row["family"] == "rwkv"]
+    assert len(found) == 4
+    for row in found:
+        assert oracle.unequal_flops(row, _counts(row, batch=oracle.number(row["batch"]) ** 2)) == {}, row
+
+
+def test_state_bytes_are_equal_and_constant() -> None:
+    found = [row for family in FAMILIES for row in oracle.rows("kv_cache", family)]
+    assert len(found) == 88
+    for row in found:
+        model = oracle.spec(row["name"], row["layers"])
+        batch, dtype = oracle.number(row["batch"]), {"float32": "fp32", "bfloat16": "bf16"}[row["dtype"]]
+        cache = cache_bytes(model, batch=batch, tokens=oracle.number(row["tokens"]), dtype=dtype)
+        state = state_bytes(model, batch=batch, dtype=dtype)
+        assert (cache, state) == (oracle.number(row["kv_bytes"]), oracle.number(row["state_bytes"])), row
+
+
+def test_saved_bytes_are_exact() -> None:
+    found = [row for family in FAMILIES for row in oracle.rows("activations", family)]
+    assert len(found) == 40
+    for row in found:
+        got = count(
+            oracle.spec(row["variant"], row["layers"]),
+            batch=oracle.number(row["batch"]),
+            seq_len=oracle.number(row["seq"]),
+            dtype=row["precision"],
+            attention="fused" if row["attn_impl"] == "sdpa" else "eager",
+            recompute="full" if row["checkpoint"] == "per_layer" else "none",
+        )
+        assert got.saved_bytes == oracle.number(row["saved_act_bytes"]), row
+        assert got.saved_bytes_per_layer == float(row["saved_act_bytes_per_layer"]), row
+        assert got.saved_bytes_fixed == float(row["saved_act_bytes_fixed"]), row
+
+
+SMALL_MAMBA2 = {
+    "model_type": "mamba2",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_heads": 8,
+    "head_dim": 16,
+    "n_groups": 2,
+    "vocab_size": 256,
+}
+
+
+def _small_mamba2(**sizes: int) -> ModelSpec:
+    return spec_from_config({**SMALL_MAMBA2, **sizes}, name="s-mamba2")
+
+
+@pytest.mark.parametrize(
+    ("phase", "batch", "seq_len", "flops"),
+    [
+        ("forward", 1, 16, 4_056_064),
+        ("forward", 2, 32, 12_994_560),
+        ("forward", 2, 64, 25_987_072),
+        ("forward", 1, 40, 9_331_712),
+        ("decode", 1, 1, 163_840),
+        ("decode", 2, 1, 327_680),
+    ],
+)
+def test_mamba2_flops_equal_own_torch_runs(phase: Any, batch: int, seq_len: int, flops: int) -> None:
+    """torch.utils.flop_counter on transformers 5.24, oneDNN off."""
+    model = _small_mamba2(state_size=16, chunk_size=32)
+    assert count(model, batch=batch, seq_len=seq_len, past_len=0, phase=phase).flops == flops
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seq_len", "dtype", "saved"),
+    [
+        ({"state_size": 16, "chunk_size": 16}, 32, "fp32", 1_889_832),
+        ({"state_size": 16, "chunk_size": 16}, 32, "bf16", 1_711_144),
+        ({"state_size": 16, "chunk_size": 16}, 40, "fp32", 2_599_940),
+    ],
+)
+def test_mamba2_saved_bytes_equal_own_torch_runs(sizes: dict[str, int], seq_len: int, dtype: str, saved: int) -> None:
+    """torch.autograd.graph.saved_tensors_hooks on transformers 5.24, storages counted once."""
+    got = count(_small_mamba2(**sizes), batch=2, seq_len=seq_len, dtype=dtype, phase="forward_backward")
+    assert got.saved_bytes == saved
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    # Gu and Dao 2023, Table 3 and the model names of github.com/state-spaces/mamba; Dao and Gu 2024, section 9
+    [
+        ("mamba-130m", 130),
+        ("mamba-370m", 370),
+        ("mamba-790m", 790),
+        ("mamba-1.4b", 1400),
+        ("mamba-2.8b", 2800),
+        ("mamba2-130m", 130),
+        ("mamba2-370m", 370),
+        ("mamba2-780m", 780),
+        ("mamba2-1.3b", 1300),
+        ("mamba2-2.7b", 2700),
+    ],
+)
+def test_published_sizes(name: str, millions: int) -> None:
+    assert tfsim.load_model(name).name == name
+    assert parameters(tfsim.load_model(name)).total == pytest.approx(millions * 1e6, rel=0.04)
+
+
+def test_published_sizes_of_hybrids() -> None:
+    # Lieber et al. 2024: 52B in all, 12B active
+    jamba = parameters(tfsim.load_model("jamba-v0.1"))
+    assert (round(jamba.total / 1e9), round(jamba.active / 1e9)) == (52, 12)
+    # NVIDIA 2025: Nemotron-3 Nano 31.6B in all, 3.2B active (3.6B with embeddings)
+    nano = parameters(tfsim.load_model("nemotron-3-nano-30b-a3b"))
+    assert (round(nano.total / 1e9, 1), round(nano.active / 1e9, 1)) == (31.6, 3.6)
+
+
+def test_doubling_the_sequence_doubles_mamba_and_quadruples_attention() -> None:
+    long = 4096
+    for name in ("mamba-130m", "mamba2-130m", "rwkv-4-169m"):
+        one, two = (count(tfsim.load_model(name), batch=1, seq_len=n, style="fused").flops for n in (long, 2 * long))
+        assert two == 2 * one, name
+    one, two = (
+        count(tfsim.load_model("jamba-v0.1"), batch=1, seq_len=n, style="fused").flops_by_component
+        for n in (long, 2 * long)
+    )
+    assert two["attn_core"] == 4 * one["attn_core"]
+    assert two["ssm"] == 2 * one["ssm"]
+
+
+@pytest.mark.parametrize("style", ["eager", "fused"])
+def test_a_decode_step_costs_the_same_whatever_came_before(style: Any) -> None:
+    for name in ("mamba-130m", "mamba2-130m", "rwkv-4-169m"):
+        model = tfsim.load_model(name)
+        near, far = (count(model, batch=4, past_len=n, phase="decode", style=style) for n in (10, 1_000_000))
+        assert (near.flops, near.bytes_moved, near.state_bytes) == (far.flops, far.bytes_moved, far.state_bytes)
+        assert near.kv_bytes == far.kv_bytes == 0
+        assert near.state_bytes > 0
+
+
+def test_backward_is_twice_the_forward() -> None:
+    for name in ("mamba-130m", "mamba2-130m", "rwkv-4-169m"):
+        model = tfsim.load_model(name)
+        once, both = (count(model, batch=1, seq_len=256, phase=p).flops for p in ("forward", "forward_backward"))
+        assert both == 3 * once
+
+
+def test_arrays_broadcast() -> None:
+    import numpy as np
+
+    for name in ("mamba-130m", "mamba2-130m", "rwkv-4-169m", "jamba-v0.1"):
+        model = tfsim.load_model(name)
+        lengths = np.array([100, 256, 1000])
+        many = count(model, batch=2, seq_len=lengths, phase="forward_backward")
+        each = [count(model, batch=2, seq_len=int(n), phase="forward_backward") for n in lengths]
+        assert many.flops.tolist() == [one.flops for one in each]
+        assert many.saved_bytes.tolist() == [one.saved_bytes for one in each]
+
+
+def test_nemotron_files_have_the_parameters_of_the_published_checkpoints() -> None:
+    if not SHARED.is_dir():
+        pytest.skip("shared configurations not here")
+    with (SHARED / "hf_params.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["model_type"] == "nemotron_h"]
+    assert len(rows) == 2
+    for row in rows:
+        config = json.loads((SHARED / row["name"] / "config.json").read_text())
+        p = parameters(spec_from_config(config, name=row["name"]))
+        assert p.total == int(row["params_total"])
+        assert p.by_group["embed_token"] == int(row["params_embed"])
+        assert p.by_group["moe_routed"] == int(row["params_experts"] or 0)
+        assert p.by_group["head"] == int(row["params_head"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_heads": 7}, "num_heads x head_dim = expand x hidden_size = 128"),
+        ({"n_groups": 3}, "n_heads (8) must be a multiple of n_groups (3)"),
+        ({"hidden_act": "relu"}, "tfsim models only 'silu'"),
+        ({"mystery": 1}, "field 'mystery': not known for this model type"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        spec_from_config({**SMALL_MAMBA2, **change})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
