@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfsim.errors import InputError, choice, quote
 from tfsim.models.decoder import FIRST, Segment, segments
+from tfsim.models.evoformer import given_bytes
 from tfsim.models.shape import Shape
-from tfsim.models.spec import LMHead, MaskedLMHead, ModelSpec, MoE, PatchFrontend, require_model
+from tfsim.models.spec import AlignmentFrontend, LMHead, MaskedLMHead, ModelSpec, MoE, PatchFrontend, require_model
 from tfsim.operators.backward import backward
 from tfsim.operators.backward import recompute as recomputed
 from tfsim.operators.core import Operator, Style, Tensor, Weight, kept_for_backward, total
@@ -225,7 +226,7 @@ class Saved:
     total: Number
 
 
-def saved_activations(spec: ModelSpec, parts: Iterable[Segment], recompute: str) -> Saved:
+def saved_activations(spec: ModelSpec, parts: Sequence[Segment], recompute: str) -> Saved:
     """Saved bytes per block kind and in all. With ``full`` recomputation a block keeps only its input."""
     by_block: dict[str, Number] = {}
     shared: dict[str, Tensor] = {}
@@ -242,6 +243,9 @@ def saved_activations(spec: ModelSpec, parts: Iterable[Segment], recompute: str)
             by_block[part.name] = kept.bytes
             shared |= kept.shared
     fixed = ends + total(t.bytes for t in shared.values())
+    if isinstance(spec.frontend, AlignmentFrontend):
+        first = next(part for part in parts if part.name == spec.layer_blocks[0])
+        fixed = fixed - given_bytes(first.operators, first.stream, recompute)
     own = spec.layer_blocks
     before = spec.all_layers[: -len(own)]
     per_layer = total(_mean([by_block[name] for name in last_period(stack)]) for stack in (own, before) if stack)
@@ -277,10 +281,13 @@ def _image_positions(front: PatchFrontend, image_size: int) -> int:
 
 
 def encoder_positions(model: ModelSpec, encoder_len: Any, image_size: int | None, *, seq_len: Any) -> Number | None:
-    """Positions of the model's encoder; None without one.
+    """Positions of the model's encoder, or sequences of its alignment; None without either.
 
     Raises InputError for an ``encoder_len`` out of range, or missing with nothing to take it from.
     """
+    if isinstance(model.frontend, AlignmentFrontend):
+        rows = model.frontend.n_sequences if encoder_len is None else encoder_len
+        return as_number(rows, "encoder_len", at_least=1, whole=True)
     if model.encoder is None:
         if encoder_len is not None:
             raise InputError(f"encoder_len: {model.name} has no encoder")

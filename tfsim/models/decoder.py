@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tfsim.models.cross import cross_attention, encoder_shape
+from tfsim.models.evoformer import both_streams
 from tfsim.models.experts import experts
 from tfsim.models.feedforward import mlp
 from tfsim.models.frontends import frontend_operators
@@ -18,7 +19,7 @@ from tfsim.models.mixers import mix
 from tfsim.models.parts import BlockContext, as_stream, model_norm, stream_tensor, to_stream
 from tfsim.models.rwkv import channel_mix
 from tfsim.models.shape import Shape
-from tfsim.models.spec import ENCODER, ModelSpec, MoE
+from tfsim.models.spec import ENCODER, Evoformer, ModelSpec, MoE
 from tfsim.models.spec.ssm import ChannelMix
 from tfsim.operators.core import Operator, Tensor
 from tfsim.operators.elementwise import residual
@@ -48,7 +49,7 @@ def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segm
     """
     stream = stream_tensor("stream.in", spec, shape)
     blocks = tuple(
-        Segment(name, repeat, tuple(block_operators(spec, name, shape)), stream, layer=True)
+        Segment(name, repeat, tuple(block_operators(spec, name, shape)), block_input(spec, name, shape), layer=True)
         for name, repeat in spec.block_counts.items()
     )
     return (
@@ -57,6 +58,14 @@ def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segm
         *blocks,
         Segment(LAST, 1, tuple(head_operators(spec, shape, loss=loss)), stream),
     )
+
+
+def block_input(spec: ModelSpec, name: str, shape: Shape) -> Tensor:
+    """The activation that a layer of kind ``name`` is given."""
+    mixer = spec.blocks[name].mixer
+    if isinstance(mixer, Evoformer):
+        return both_streams(spec, mixer, shape)
+    return stream_tensor("stream.in", spec, shape)
 
 
 def _encoder(spec: ModelSpec, encoder: ModelSpec, shape: Shape) -> Iterator[Segment]:

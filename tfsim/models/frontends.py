@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tfsim.models.parts import apply_norm, token_table, weight_format
 from tfsim.models.shape import Shape
-from tfsim.models.spec import AudioFrontend, ModelSpec, PatchFrontend
+from tfsim.models.spec import AlignmentFrontend, AudioFrontend, ModelSpec, PatchFrontend
 from tfsim.operators.collectives import collective
 from tfsim.operators.convolution import convolution
 from tfsim.operators.core import CollectiveKind, Operator, Tensor, Weight, activation
@@ -17,6 +17,8 @@ from tfsim.units import Number
 
 def frontend_operators(spec: ModelSpec, shape: Shape) -> list[Operator]:
     """The frontend, positions and what else is added to it, with the norms and projections some models have here."""
+    if isinstance(spec.frontend, AlignmentFrontend):
+        return []
     width = spec.d_embed or spec.d_model
     if isinstance(spec.frontend, PatchFrontend):
         ops = _patches(spec, spec.frontend, shape)

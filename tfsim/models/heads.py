@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tfsim.models.evoformer import single_head
 from tfsim.models.parts import apply_norm, as_stream, stream_tensor, token_table, weight_format
 from tfsim.models.shape import Shape
 from tfsim.models.spec import Classifier, LMHead, MaskedLMHead, ModelSpec, NoHead, Pooler, Projection
@@ -170,5 +171,6 @@ HEADS: dict[str, Callable[[ModelSpec, Any, Tensor, Shape, bool], list[Operator]]
     "pooler": _pooler,
     "classifier": _classifier,
     "projection": _projection,
+    "single": single_head,
     "none": _none,
 }

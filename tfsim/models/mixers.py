@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfsim.models.delta import gated_delta
+from tfsim.models.evoformer import evoformer
 from tfsim.models.indexer import chosen_pairs, selection
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, to_stream
 from tfsim.models.recurrent import recurrent
@@ -345,6 +346,7 @@ MIXERS: dict[str, Callable[[BlockContext, Any, Tensor], list[Operator]]] = {
     "mla": latent_attention,
     "gated_delta": gated_delta,
     "recurrent": recurrent,
+    "evoformer": evoformer,
     "mamba": mamba,
     "mamba2": mamba2,
     "rwkv": time_mix,

@@ -38,7 +38,7 @@ def _matmul(op: Operator, style: Style) -> list[Operator]:
 
 
 def _attention(op: Operator, style: Style) -> list[Operator]:
-    fused = style.attention == "fused"
+    fused = "softmax_bytes" not in op.dims  # some attention has no fused kernel, whatever the style
     factor = 5 if fused else 4
     sizes = lengths(op.dims, style.act)
     if not fused:
@@ -86,6 +86,14 @@ def _two_gradients(op: Operator, style: Style) -> list[Operator]:
 def _delta_rule(op: Operator, style: Style) -> list[Operator]:
     flops = delta_rule_backward_flops(op)
     return [replace(rule, flops=flops) for rule in _memory_bound(op, style)]
+
+
+def _product(op: Operator, style: Style) -> list[Operator]:
+    # each factor's gradient is a product of the output's with the other factor: reads two matrices, writes one
+    read, write = op.read / 2 + op.write, op.read / 2
+    return [
+        replace(op, name=f"{op.name}.{side}grad", phase="backward", saves=(), read=read, write=write) for side in "ab"
+    ]
 
 
 def _recurrent(op: Operator, style: Style) -> list[Operator]:
@@ -136,6 +144,7 @@ RULES: dict[str, Rule] = {
     "matmul": _matmul,
     "grouped_matmul": _matmul,
     "convolution": _convolution,
+    "batched_product": _product,
     "recurrent": _recurrent,
     "recurrent_cell": _memory_bound,
     "attention": _attention,

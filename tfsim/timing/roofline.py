@@ -57,6 +57,7 @@ def _arithmetic(op: Operator, system: System, style: Software) -> Number:
         "grouped_matmul",
         "convolution",
         "attention",
+        "batched_product",
         "recurrent",
         "delta_rule", "index_scores",
         "state_space_dual",

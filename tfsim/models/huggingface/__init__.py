@@ -19,6 +19,7 @@ from tfsim.models.huggingface import (
     classic,
     delta,
     dense,
+    evoformer,
     indexed,
     latent,
     modern,
@@ -98,6 +99,7 @@ FAMILIES: dict[str, Family] = {
     "rwkv": Family(ssm.RWKV_4, ssm.rwkv),
     "jamba": Family(ssm.JAMBA, ssm.jamba),
     "nemotron_h": Family(ssm.NEMOTRON_H, ssm.nemotron_h),
+    "evoformer": Family(evoformer.EVOFORMER, evoformer.evoformer),
     "rnn_lm": Family(recurrent.RNN_LM, recurrent.rnn_lm, family="rnn"),
 }
 

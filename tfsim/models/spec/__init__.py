@@ -19,6 +19,7 @@ from tfsim.models.spec.base import (
 )
 from tfsim.models.spec.block import FFN, Block, Mixer, Residual
 from tfsim.models.spec.delta import GatedDelta
+from tfsim.models.spec.evoformer import AlignmentFrontend, Evoformer, SingleHead
 from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
 from tfsim.models.spec.frontends import AudioFrontend, Frontend, PatchFrontend
 from tfsim.models.spec.heads import Classifier, Head, LMHead, MaskedLMHead, NoHead, Pooler, Projection
@@ -46,12 +47,14 @@ __all__ = [
     "RMS_NORM",
     "RWKV",
     "ActivationName",
+    "AlignmentFrontend",
     "Attention",
     "AudioFrontend",
     "Block",
     "ChannelMix",
     "Classifier",
     "DenseFFN",
+    "Evoformer",
     "Frontend",
     "GatedDelta",
     "Head",
@@ -77,6 +80,7 @@ __all__ = [
     "RopeScaling",
     "ScalingKind",
     "SharedExpert",
+    "SingleHead",
     "compress_layers",
     "expand_layers",
     "require_decoder",

@@ -8,13 +8,14 @@ from pydantic import Field, field_validator, model_validator
 
 from tfsim.models.spec.base import Strict, known_format
 from tfsim.models.spec.delta import GatedDelta
+from tfsim.models.spec.evoformer import Evoformer
 from tfsim.models.spec.ffn import DenseFFN, MoE
 from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.recurrent import Recurrent
 from tfsim.models.spec.ssm import RWKV, ChannelMix, Mamba, Mamba2
 
 # A family adds its mixer or FFN here, and its operators to tfsim.models.mixers.MIXERS or tfsim.models.decoder.FFNS.
-Mixer = Attention | MLA | Recurrent | GatedDelta | Mamba | Mamba2 | RWKV
+Mixer = Attention | MLA | Recurrent | Evoformer | GatedDelta | Mamba | Mamba2 | RWKV
 FFN = DenseFFN | MoE | ChannelMix
 
 Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none"]

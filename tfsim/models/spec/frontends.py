@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tfsim.models.spec.base import Count, Flag, Size, Strict
+from tfsim.models.spec.evoformer import AlignmentFrontend
 
 
 class PatchFrontend(Strict):
@@ -64,4 +65,4 @@ class AudioFrontend(Strict):
         return f"{self.n_mels} mel bins, {self.n_frames:,} positions"
 
 
-Frontend = PatchFrontend | AudioFrontend
+Frontend = PatchFrontend | AudioFrontend | AlignmentFrontend
