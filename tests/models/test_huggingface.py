@@ -49,6 +49,9 @@ def example(model_type: str) -> dict[str, Any]:
         return {**configurations()["full"]["grok-1"]["config"], "model_type": model_type}
     if model_type in ("gemma3", "llama4"):
         return {"model_type": model_type, "text_config": {"model_type": f"{model_type}_text"}, "vision_config": {}}
+    if model_type == "transformer2017":
+        sizes = {"vocab_size": 37000, "d_model": 512, "d_ff": 2048, "num_heads": 8, "num_layers": 6}
+        return {"model_type": model_type, **sizes}
     if model_type == "kimi_k2":
         return {**defaults()["deepseek_v3"]["config"], "model_type": "kimi_k2"}
     if model_type == "kimi_k25":
@@ -299,6 +302,7 @@ def test_no_field_is_listed_twice() -> None:
 
 # Fields that a builder reads only when another field turns their feature on.
 CONDITIONAL = {"max_window_layers", "sliding_window", "layer_types", "partial_rotary_factor", "rope_theta", "n_group"}
+CONDITIONAL |= {"num_experts", "top_k_experts", "moe_intermediate_size", "num_global_key_value_heads"}
 
 
 @pytest.mark.parametrize("model_type", sorted(FAMILIES))
@@ -416,7 +420,19 @@ def test_each_field_swapped_in_turn(name: str) -> None:
 
 
 # types without a causal language model of their own in transformers (the text part of a multimodal class)
-NO_LIVE_CLASS = {"grok-1", "grok1", "kimi_k2", "dbrx", "qwen3_vl_text", "qwen3_vl_moe_text"}
+NO_LIVE_CLASS = {"grok-1", "grok1", "kimi_k2", "dbrx", "qwen3_vl_text", "qwen3_vl_moe_text", "step3p5"}
+
+
+# the class that tfsim takes without ``architectures``, where that is no causal language model
+LIVE_CLASS = {
+    **dict.fromkeys(("bert", "roberta"), "AutoModelForMaskedLM"),
+    **dict.fromkeys(("t5", "mt5", "bart", "switch_transformers"), "AutoModelForSeq2SeqLM"),
+    "electra": "AutoModelForPreTraining",
+    "whisper": "AutoModelForSpeechSeq2Seq",
+    "vit": "AutoModelForImageClassification",
+    "clip": "AutoModel",
+}
+NO_LIVE_CLASS |= {"transformer2017"}
 
 
 @pytest.mark.parametrize("model_type", sorted(set(FAMILIES) - NO_LIVE_CLASS))
@@ -429,6 +445,7 @@ def test_against_installed_transformers(model_type: str) -> None:
         warnings.simplefilter("ignore")
         config = transformers.CONFIG_MAPPING[model_type]()
         with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(config)
+            auto = getattr(transformers, LIVE_CLASS.get(model_type, "AutoModelForCausalLM"))
+            model = auto.from_config(config)
     expected = sum(p.numel() for p in model.parameters())
     assert total(spec_from_config({**config.to_dict(), "model_type": model_type})) == expected

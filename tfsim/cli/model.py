@@ -83,7 +83,7 @@ def _print(facts: "ModelFacts") -> None:
             ("layers", f"{facts.n_layers}: {facts.layers}"),
             *((f"  {name}", words) for name, words in facts.blocks.items()),
             ("d_model", f"{facts.d_model:,}"),
-            ("input", facts.input),
+            ("input", facts.reads),
             ("vocabulary", f"{facts.vocab_size:,}, {tied} embeddings" if facts.vocab_size else None),
             ("head", facts.head),
             ("max_seq_len", f"{facts.max_seq_len:,} tokens" if facts.max_seq_len else None),

@@ -239,6 +239,7 @@ def saved_activations(spec: ModelSpec, parts: Sequence[Segment], recompute: str)
                 ends = ends - _not_kept(spec, part)
         elif recompute == "full":
             by_block[part.name] = part.stream.bytes
+            shared |= {t.name: t for t in part.given}
         else:
             by_block[part.name] = kept.bytes
             shared |= kept.shared
@@ -247,9 +248,9 @@ def saved_activations(spec: ModelSpec, parts: Sequence[Segment], recompute: str)
         first = next(part for part in parts if part.name == spec.layer_blocks[0])
         fixed = fixed - given_bytes(first.operators, first.stream, recompute)
     own = spec.layer_blocks
-    before = spec.all_layers[: -len(own)]
+    before = tuple(name for name in spec.all_layers[: -len(own)] if name in by_block)  # an encoder rests while decoding
     per_layer = total(_mean([by_block[name] for name in last_period(stack)]) for stack in (own, before) if stack)
-    whole = fixed + total(by_block[name] for name in spec.all_layers)
+    whole = fixed + total(by_block[name] for name in (*before, *own))
     return Saved(by_block, fixed, per_layer, whole)
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tfsim.models.cross import cross_attention, encoder_shape
+from tfsim.models.cross import cross_attention, encoder_shape, memory
 from tfsim.models.evoformer import both_streams
 from tfsim.models.experts import experts
 from tfsim.models.feedforward import mlp
-from tfsim.models.frontends import frontend_operators
+from tfsim.models.frontends import frontend_operators, relative_positions
 from tfsim.models.heads import head_operators
 from tfsim.models.mixers import mix
 from tfsim.models.parts import BlockContext, as_stream, model_norm, stream_tensor, to_stream
+from tfsim.models.per_layer import layer_input, per_layer_tables
 from tfsim.models.rwkv import channel_mix
 from tfsim.models.shape import Shape
 from tfsim.models.spec import ENCODER, Evoformer, ModelSpec, MoE
@@ -32,7 +33,8 @@ class Segment:
     """``repeat`` identical pieces of the model: the embedding, each kind of block, the head with the loss.
 
     ``layer``: whether it is a layer (which recomputation and pipelines cut), not an end. ``stream``: the activation it
-    is given. An encoder's segments are named ``encoder.embedding`` and so on.
+    is given; ``given``: what it is given besides, one storage for all layers. An encoder's segments are
+    named ``encoder.embedding`` and so on.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Segment:
     operators: tuple[Operator, ...]
     stream: Tensor
     layer: bool = False
+    given: tuple[Tensor, ...] = ()
 
 
 def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segment, ...]:
@@ -49,12 +52,19 @@ def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segm
     """
     stream = stream_tensor("stream.in", spec, shape)
     blocks = tuple(
-        Segment(name, repeat, tuple(block_operators(spec, name, shape)), block_input(spec, name, shape), layer=True)
+        Segment(
+            name,
+            repeat,
+            tuple(block_operators(spec, name, shape)),
+            block_input(spec, name, shape),
+            True,
+            given(spec, name, shape),
+        )
         for name, repeat in spec.block_counts.items()
     )
     return (
         *(_encoder(spec, spec.encoder, shape) if spec.encoder and shape.phase != "decode" else ()),
-        Segment(FIRST, 1, tuple(frontend_operators(spec, shape)), stream),
+        Segment(FIRST, 1, (*frontend_operators(spec, shape), *per_layer_tables(spec, shape)), stream),
         *blocks,
         Segment(LAST, 1, tuple(head_operators(spec, shape, loss=loss)), stream),
     )
@@ -68,11 +78,23 @@ def block_input(spec: ModelSpec, name: str, shape: Shape) -> Tensor:
     return stream_tensor("stream.in", spec, shape)
 
 
+def given(spec: ModelSpec, name: str, shape: Shape) -> tuple[Tensor, ...]:
+    """What a layer of kind ``name`` reads besides the stream and does not make itself: the encoder's output, relative
+    biases. It is kept even when the layer runs again."""
+    found: tuple[Tensor, ...] = ()
+    if spec.blocks[name].cross is not None:
+        found += (memory(spec, shape),)
+    if spec.relative_positions is not None:
+        found += (relative_positions(spec, spec.relative_positions, shape),)
+    return found
+
+
 def _encoder(spec: ModelSpec, encoder: ModelSpec, shape: Shape) -> Iterator[Segment]:
     """The encoder's segments under names of their own, so that what its layers share stays its own."""
     for part in segments(encoder, encoder_shape(spec, shape)):
         mine = tuple(_own(op, shares_table=spec.shared_embeddings) for op in part.operators)
-        yield replace(part, name=f"{ENCODER}{part.name}", operators=mine)
+        also = tuple(replace(t, name=f"{ENCODER}{t.name}") for t in part.given)
+        yield replace(part, name=f"{ENCODER}{part.name}", operators=mine, given=also)
 
 
 def _own(op: Operator, *, shares_table: bool) -> Operator:
@@ -153,4 +175,6 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
         ops += feed_forward(context, ops[-1].output if before else x)
         ops += [normed("post_ffn_norm", ops[-1].output)] if after else []
         ops.append(add("stream.out"))
+    if spec.per_layer_input is not None:
+        ops += layer_input(context, spec.per_layer_input, ops[-1].output)
     return ops

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tfsim.models.feedforward import mlp
-from tfsim.models.parts import BlockContext, as_stream, to_stream
-from tfsim.models.spec import DenseFFN, MoE
+from tfsim.models.parts import BlockContext, apply_norm, as_stream, model_norm, to_stream
+from tfsim.models.spec import DenseFFN, MoE, SharedExpert
 from tfsim.operators.collectives import collective
-from tfsim.operators.core import Operator, Style, Tensor, activation
-from tfsim.operators.elementwise import activate, gate, pointwise, softmax
+from tfsim.operators.core import Operator, Style, Tensor, Weight, activation
+from tfsim.operators.elementwise import activate, gate, pointwise, residual, softmax
 from tfsim.operators.matmul import grouped_linear, linear
 from tfsim.units import Number, ceil_div, maximum, where
 
@@ -30,16 +32,36 @@ def experts_touched(moe: MoE, local: Number, tokens: Number) -> Number:
 
 def experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     """The mixture applied to the (normalised) stream ``x`` (Shazeer 2017; DeepSeekMoE, Dai 2024)."""
+    if moe.branch_norms:
+        return _branches(context, moe, x)
     routed = routed_experts(context, moe, x)
     if moe.shared is None:
         before, after = _moves(context, moe, x, routed[-1].output)
         return [*before, *routed, *after]
-    ffn = DenseFFN(d_ff=moe.shared.d_ff, activation=moe.activation, gated=moe.gated)
-    shared = mlp(context, ffn, x, prefix="shared_", group="moe_shared", component="moe_shared")
-    if moe.shared.gate:
-        shared += _shared_gate(context, x, shared[-1].output)
+    shared = _shared_expert(context, moe, moe.shared, x)
     before, after = _moves(context, moe, x, shared[-1].output)
     return [*before, *routed, *shared, *after]
+
+
+def _shared_expert(context: BlockContext, moe: MoE, shared: SharedExpert, x: Tensor) -> list[Operator]:
+    ffn = DenseFFN(d_ff=shared.d_ff, activation=moe.activation, gated=moe.gated)
+    ops = mlp(context, ffn, x, prefix="shared_", group="moe_shared", component="moe_shared")
+    return ops + _shared_gate(context, x, ops[-1].output) if shared.gate else ops
+
+
+def _branches(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
+    """Gemma-4: a dense FFN on the normalised stream beside experts on the stream itself, a norm around each."""
+    spec, shape = context.spec, context.shape
+    stream = Tensor("stream.middle", x.elements, x.bytes_per_element)
+    before, after = _moves(context, moe, x, x)
+    ops = list(before)
+    if moe.shared is not None:
+        ops += _shared_expert(context, moe, moe.shared, x)
+        ops.append(model_norm("post_shared_norm", ops[-1].output, spec, shape))
+    ops.append(model_norm("experts_norm", stream, spec, shape))
+    ops += routed_experts(context, moe, ops[-1].output, scored=stream)
+    ops.append(model_norm("post_experts_norm", ops[-1].output, spec, shape))
+    return [*ops, residual("ffn.sum", x.elements, shape.style), *after]
 
 
 def _moves(context: BlockContext, moe: MoE, x: Tensor, y: Tensor) -> tuple[list[Operator], list[Operator]]:
@@ -61,9 +83,10 @@ def _moves(context: BlockContext, moe: MoE, x: Tensor, y: Tensor) -> tuple[list[
     )
 
 
-def routed_experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
-    """Router, dispatch, the experts' own matmuls, combine."""
-    shape, d_model, shards, style = context.shape, context.spec.d_model, context.shape.shards, context.shape.style
+def routed_experts(context: BlockContext, moe: MoE, x: Tensor, scored: Tensor | None = None) -> list[Operator]:
+    """Router (on ``scored`` where that is not ``x``), dispatch, the experts' own matmuls, combine."""
+    shape, shards, style = context.shape, context.shape.shards, context.shape.style
+    d_model = _routed_width(context, moe)
     rows = routed_rows(context, moe)
     local = ceil_div(moe.n_experts, shards.ep)
     width = ceil_div(moe.d_ff, shards.expert_tp)
@@ -87,7 +110,10 @@ def routed_experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]
             bias_fmt=context.spec.dtype,
         )
 
-    ops = router(context, moe, x)
+    ops = router(context, moe, x if scored is None else scored)
+    if moe.d_latent:
+        ops.append(_latent(context, "latent_in", x, moe.d_latent, context.spec.d_model))
+        x = ops[-1].output
     ops += _exchange("moe.dispatch", context, moe, x, rows, into=True)
     ops.append(_permute(context, moe, dispatched, rows))
     ops.append(grouped("experts_up", dispatched, width * (2 if moe.gated else 1), d_model))
@@ -98,13 +124,36 @@ def routed_experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]
         ops.append(activate("experts_act", moe.activation, up, elements=rows * width, style=style))
     ops.append(grouped("experts_down", ops[-1].output, d_model, width))
     ops.append(_combine(context, moe, ops[-1].output, rows))
-    return ops + _exchange("moe.collect", context, moe, ops[-1].output, rows, into=False)
+    ops += _exchange("moe.collect", context, moe, ops[-1].output, rows, into=False)
+    if moe.d_latent:
+        ops.append(_latent(context, "latent_out", ops[-1].output, context.spec.d_model, moe.d_latent))
+    return ops
+
+
+def _routed_width(context: BlockContext, moe: MoE) -> int:
+    """Width of the tokens that routed experts read and write."""
+    return moe.d_latent or context.spec.d_model
+
+
+def _latent(context: BlockContext, name: str, x: Tensor, n: int, k: int) -> Operator:
+    """A projection into or out of the latent space, shared by all routed experts."""
+    return linear(
+        name,
+        x,
+        tokens=context.shape.stream_tokens,
+        n=n,
+        k=k,
+        style=context.shape.style,
+        group="moe_shared",
+        component="moe_shared",
+        fmt=context.fmt(name, "moe_shared"),
+    )
 
 
 def router(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     """Scores of every expert and the choice of top_k; scores are fp32 unless the softmax comes after the choice."""
     shape, style = context.shape, context.shape.style
-    tokens, n, k = shape.stream_tokens, moe.n_experts, moe.top_k
+    tokens, n = shape.stream_tokens, moe.n_experts
     scored = Tensor(f"{x.name}.fp32", x.elements, 4) if moe.router_fp32 and style.low_precision else x
     logits = linear(
         "router",
@@ -119,11 +168,42 @@ def router(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
         bias=moe.router_bias,
         bias_fmt=context.spec.dtype,
     )
+    if moe.router_noise:
+        noise = Tensor("router.noise", x.elements, 4 if moe.router_fp32 else style.act)
+        logits = replace(logits, saves=(*logits.saves, noise))
+    if moe.router_scales:
+        before = _router_scales(context, moe, x)
+        return [*before, replace(logits, saves=(before[-1].output,)), *_choose(context, moe, logits)]
+    return [logits, *_choose(context, moe, logits)]
+
+
+def _router_scales(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
+    """The router's own unscaled norm and learned vector; the scale of each expert is applied to chosen weights."""
+    spec, shape, style = context.spec, context.shape, context.shape.style
+    plain = spec.norm.model_copy(update={"weight": False})
+    rows, width, fmt = shape.stream_tokens, spec.d_model, spec.dtype
+    normed = apply_norm("router_norm", x, plain, rows=rows, width=width, shape=shape, fmt=fmt)
+    out = activation("router.scaled", rows * width, style)
+    scales = (
+        Weight("router.scale", "moe_router", width, fmt=fmt),
+        Weight("router.expert_scale", "moe_router", moe.n_experts, fmt=fmt),
+    )
+    kept = (normed.output, out) if style.eager else (normed.output,)
+    scaled = pointwise(
+        "router.scale", "pointwise", out, saves=kept, weights=scales, vector_flops=2 * rows * width, style=style
+    )
+    return [normed, scaled]
+
+
+def _choose(context: BlockContext, moe: MoE, logits: Operator) -> list[Operator]:
+    """From scores to the weights of the chosen experts."""
+    shape, style = context.shape, context.shape.style
+    tokens, n, k = shape.stream_tokens, moe.n_experts, moe.top_k
     index = Tensor("router.index", tokens * k, 8)
     if moe.router == "topk_softmax":
         weights = activation("router.weights", tokens * k, style)
         chosen = pointwise("router.choose", "pointwise", weights, saves=(index,), vector_flops=tokens * n, style=style)
-        return [logits, chosen, softmax("router.softmax", weights, weights, rows=tokens, width=k, style=style)]
+        return [chosen, softmax("router.softmax", weights, weights, rows=tokens, width=k, style=style)]
     scores = Tensor("router.scores", tokens * n, 4)
     if moe.router == "softmax_topk":
         scoring = softmax("router.softmax", logits.output, scores, rows=tokens, width=n, style=style)
@@ -137,7 +217,7 @@ def router(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     if moe.n_groups > 1:
         kept += (Tensor("router.group_index", tokens * 2 * moe.n_groups, 8),)
     choosing = pointwise("router.choose", "pointwise", weights, saves=kept, vector_flops=tokens * n, style=style)
-    return [logits, scoring, choosing]
+    return [scoring, choosing]
 
 
 def _row_weights(moe: MoE, rows: Number, style: Style) -> Tensor:
@@ -161,8 +241,8 @@ def _combine(context: BlockContext, moe: MoE, x: Tensor, rows: Number) -> Operat
     shape, style = context.shape, context.shape.style
     kept: tuple[Tensor, ...] = () if moe.weigh_input else (x, _row_weights(moe, rows, style))
     if style.eager and not moe.weigh_input:  # experts run one by one and add their outputs in place, kept too
-        kept += (activation("moe.scattered", rows * context.spec.d_model, style),)
-    out = activation("moe.out", shape.stream_tokens * context.spec.d_model, style)
+        kept += (activation("moe.scattered", rows * _routed_width(context, moe), style),)
+    out = activation("moe.out", shape.stream_tokens * _routed_width(context, moe), style)
     return pointwise(
         "moe.combine", "pointwise", out, saves=kept, vector_flops=2 * x.elements, style=style, inputs=moe.top_k
     )
@@ -196,7 +276,7 @@ def _exchange(name: str, context: BlockContext, moe: MoE, x: Tensor, rows: Numbe
     the group need no exchange: their partial outputs are summed with the stream.
     """
     shape, shards = context.shape, context.shape.shards
-    act = context.spec.d_model * shape.style.act
+    act = _routed_width(context, moe) * shape.style.act
     if not shards.sequence_parallel:
         devices = where(shards.ep * shards.expert_tp > shards.tp, shards.ep, 1)
         sent = ceil_div(shape.tokens * moe.top_k, shards.tp) * act

@@ -23,7 +23,7 @@ USUAL_SEQ_LEN = 8192
 class ModelFacts:
     """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.
 
-    ``layers``: the pattern of block names; ``blocks``: what each is; ``input``: what it reads if not tokens; ``head``:
+    ``layers``: the pattern of block names; ``blocks``: what each is; ``reads``: what it reads if not tokens; ``head``:
     what it answers if not with logits over tokens; ``formats``: number formats of the stored weights,
     the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``: all weights
     in ``dtype``; ``kv_bytes_per_token``: cached for one more token while every layer still keeps it;
@@ -40,7 +40,7 @@ class ModelFacts:
     n_layers: int
     layers: str
     blocks: dict[str, str]
-    input: str | None
+    reads: str | None
     head: str | None
     vocab_size: int
     tied_embeddings: bool
@@ -92,7 +92,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         n_layers=model.n_layers,
         layers=model.layers,
         blocks={name: describe(block) for name, block in model.all_blocks.items()},
-        input=model.frontend.describe() if model.frontend else None,
+        reads=model.frontend.describe() if model.frontend else None,
         head=None if isinstance(model.head, LMHead) else model.head.describe(),
         vocab_size=model.vocab_size,
         tied_embeddings=model.tied_embeddings,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tfsim.models.parts import apply_norm, token_table, weight_format
 from tfsim.models.shape import Shape
-from tfsim.models.spec import AlignmentFrontend, AudioFrontend, ModelSpec, PatchFrontend
+from tfsim.models.spec import AlignmentFrontend, AudioFrontend, ModelSpec, PatchFrontend, RelativePositions
 from tfsim.operators.collectives import collective
 from tfsim.operators.convolution import convolution
 from tfsim.operators.core import CollectiveKind, Operator, Tensor, Weight, activation
@@ -128,12 +128,24 @@ def _audio(spec: ModelSpec, front: AudioFrontend, shape: Shape) -> list[Operator
     return ops
 
 
+def relative_positions(spec: ModelSpec, what: RelativePositions, shape: Shape) -> Tensor:
+    """What the layers are given: a bias per head and pair of positions, or the normalised vectors of all distances."""
+    elements: Number = what.n_buckets * spec.d_model
+    if what.kind == "bias":
+        elements = _bias_heads(spec) * shape.seq_len * (shape.past_len + shape.seq_len)
+    return Tensor("relative_positions", elements, shape.style.act, scope="model")
+
+
+def _bias_heads(spec: ModelSpec) -> int:
+    return max(block.mixer.n_parts for block in spec.blocks.values() if block.mixer is not None)
+
+
 def _relative(spec: ModelSpec, shape: Shape) -> list[Operator]:
     """The table of relative positions, read once for all layers of the stack."""
     assert spec.relative_positions is not None
     buckets, style = spec.relative_positions.n_buckets, shape.style
     if spec.relative_positions.kind == "bias":
-        heads = max(block.mixer.n_parts for block in spec.blocks.values() if block.mixer is not None)
+        heads = _bias_heads(spec)
         table = Weight("relative_bias.weight", "embed_pos", buckets, heads, fmt=spec.dtype)
         pairs = shape.seq_len * (shape.past_len + shape.seq_len)
         return [embedding("relative_bias", table, tokens=pairs, width=heads, style=style, ids=pairs)]

@@ -75,7 +75,8 @@ def _vocabulary(spec: ModelSpec, x: Tensor, positions: Number, width: int, shape
     if loss:
         # a decoder's labels are its own input, shifted into a tensor of their own
         shifted = isinstance(spec.head, LMHead) and spec.encoder is None
-        ops.append(cross_entropy(logits, tokens=positions, vocab=vocab, style=style, own_labels=shifted))
+        wide = shifted or (isinstance(spec.head, LMHead) and spec.head.loss_fp32)
+        ops.append(cross_entropy(logits, tokens=positions, vocab=vocab, style=style, own_labels=shifted, fp32=wide))
     return ops
 
 
@@ -125,14 +126,17 @@ def _classifier(spec: ModelSpec, head: Classifier, x: Tensor, shape: Shape, loss
     ops.append(_linear(spec, "classifier", x, tokens=rows, n=head.n_classes, shape=shape))
     if loss:
         logits = ops[-1].output
-        ops.append(cross_entropy(logits, tokens=rows, vocab=head.n_classes, style=shape.style, own_labels=False))
+        ops.append(
+            cross_entropy(logits, tokens=rows, vocab=head.n_classes, style=shape.style, own_labels=False, fp32=False)
+        )
     return ops
 
 
 def _projection(spec: ModelSpec, head: Projection, x: Tensor, shape: Shape, loss: bool) -> list[Operator]:
     """One position of each sequence, projected; the similarities of every pair in the batch (Radford et al. 2021)."""
     style, batch = shape.style, shape.batch
-    ops = [_linear(spec, "projection", x, tokens=batch, n=head.d_out, shape=shape, bias=False)]
+    position = activation("projection.in", batch * spec.d_model, style)
+    ops = [_linear(spec, "projection", position, tokens=batch, n=head.d_out, shape=shape, bias=False)]
     if not head.contrast:
         return ops
     here = activation("projection.normalised", batch * head.d_out, style)
@@ -157,7 +161,7 @@ def _projection(spec: ModelSpec, head: Projection, x: Tensor, shape: Shape, loss
         ),
     ]
     if loss:
-        ops.append(cross_entropy(scores, tokens=batch, vocab=2 * batch, style=style, own_labels=False))
+        ops.append(cross_entropy(scores, tokens=batch, vocab=2 * batch, style=style, own_labels=False, fp32=False))
     return ops
 
 

@@ -189,13 +189,15 @@ def embedding(name: str, weight: Weight, *, tokens: Number, width: Number, style
     )
 
 
-def cross_entropy(logits: Tensor, *, tokens: Number, vocab: Number, style: Style, own_labels: bool = True) -> Operator:
+def cross_entropy(
+    logits: Tensor, *, tokens: Number, vocab: Number, style: Style, own_labels: bool = True, fp32: bool = True
+) -> Operator:
     """Mean negative log-likelihood: keeps log-probabilities, the divisor and labels the model made itself.
 
-    A decoder (``own_labels``) shifts its input into labels and computes in fp32, so its figures stay fp32; other
-    models compute in the logits' dtype and are given labels.
+    A decoder shifts its input into labels (``own_labels``) and computes in ``fp32``; most other models are given
+    labels and compute in the logits' dtype.
     """
-    wide = 4 if own_labels else style.act
+    wide = 4 if fp32 else style.act
     probabilities = Tensor("loss.log_probabilities", tokens * vocab, wide)
     labels = (Tensor("loss.labels", tokens, 8),) if own_labels else ()
     passes = 3 if style.eager else 1

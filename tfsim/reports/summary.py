@@ -124,7 +124,7 @@ def model_section(facts: ModelFacts) -> Section:
                 "sizes",
                 (
                     f"d_model {facts.d_model:,}",
-                    *([f"input: {facts.input}"] if facts.input else []),
+                    *([f"input: {facts.reads}"] if facts.reads else []),
                     *(
                         [f"vocabulary {facts.vocab_size:,}{', tied' if facts.tied_embeddings else ''}"]
                         if facts.vocab_size

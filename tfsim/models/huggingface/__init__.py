@@ -19,20 +19,26 @@ from tfsim.models.huggingface import (
     classic,
     delta,
     dense,
+    encoders,
     evoformer,
+    gemma4,
+    hybrid,
     indexed,
     latent,
     modern,
     modules,
     quantization,
     recurrent,
+    seq2seq,
     sparse,
     ssm,
+    vision,
+    windowed,
 )
-from tfsim.models.huggingface.common import Decoder, name_blocks
+from tfsim.models.huggingface.common import Decoder, stack_fields
 from tfsim.models.huggingface.fields import Fields, FieldTable
 from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
-from tfsim.models.spec import ModelSpec, compress_layers
+from tfsim.models.spec import ModelSpec
 
 __all__ = ["FAMILIES", "MODEL_TYPES", "Family", "spec_from_config"]
 
@@ -86,6 +92,9 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v32": Family(indexed.DEEPSEEK_V32, indexed.deepseek_v32),
     "glm_moe_dsa": Family(indexed.GLM_MOE_DSA, indexed.glm_moe_dsa),
     "minimax_m3_vl_text": Family(indexed.MINIMAX_M3, indexed.minimax_m3, modules.MINIMAX_M3_MODULES, "minimax_m3"),
+    "gemma4_text": Family(gemma4.GEMMA4, gemma4.gemma4, modules.GEMMA4_MODULES, "gemma4"),
+    "mimo_v2_flash": Family(windowed.MIMO_V2, windowed.mimo_v2),
+    "step3p5": Family(windowed.STEP3, windowed.step3, modules.STEP3_MODULES, "step3"),
     "glm4_moe": Family(modern.GLM4_MOE, modern.glm4_moe),
     "minimax_m2": Family(modern.MINIMAX_M2, modern.minimax_m2, modules.MIXTRAL_MODULES),
     "qwen3_vl_text": Family(modern.QWEN3_VL, modern.qwen3_vl, family="qwen3_vl"),
@@ -93,13 +102,26 @@ FAMILIES: dict[str, Family] = {
     "qwen3_next": Family(delta.QWEN3_NEXT, delta.qwen3_next, modules.QWEN_DELTA_MODULES),
     "qwen3_5_text": Family(delta.QWEN3_5, delta.qwen3_5, modules.QWEN_DELTA_MODULES, "qwen3_5"),
     "qwen3_5_moe_text": Family(delta.QWEN3_5_MOE, delta.qwen3_5_moe, modules.QWEN_DELTA_MODULES, "qwen3_5_moe"),
-    "mamba": Family(ssm.MAMBA, ssm.mamba),
-    "falcon_mamba": Family(ssm.FALCON_MAMBA, ssm.falcon_mamba),
-    "mamba2": Family(ssm.MAMBA2, ssm.mamba2),
-    "rwkv": Family(ssm.RWKV_4, ssm.rwkv),
-    "jamba": Family(ssm.JAMBA, ssm.jamba),
-    "nemotron_h": Family(ssm.NEMOTRON_H, ssm.nemotron_h),
+    "mamba": Family(ssm.MAMBA, ssm.mamba, modules.MAMBA_MODULES),
+    "falcon_mamba": Family(ssm.FALCON_MAMBA, ssm.falcon_mamba, modules.MAMBA_MODULES),
+    "mamba2": Family(ssm.MAMBA2, ssm.mamba2, modules.MAMBA_MODULES),
+    "rwkv": Family(ssm.RWKV_4, ssm.rwkv, modules.RWKV_MODULES),
+    "jamba": Family(hybrid.JAMBA, hybrid.jamba, modules.JAMBA_MODULES),
+    "nemotron_h": Family(hybrid.NEMOTRON_H, hybrid.nemotron_h, modules.NEMOTRON_H_MODULES),
     "evoformer": Family(evoformer.EVOFORMER, evoformer.evoformer),
+    "bert": Family(encoders.BERT, encoders.bert),
+    "roberta": Family(encoders.ROBERTA, encoders.roberta),
+    "electra": Family(encoders.ELECTRA, encoders.electra),
+    "vit": Family(vision.VIT, vision.vit),
+    "clip": Family(vision.CLIP, vision.clip),
+    "t5": Family(seq2seq.T5, seq2seq.t5),
+    "mt5": Family(seq2seq.MT5, seq2seq.t5),
+    "switch_transformers": Family(seq2seq.SWITCH, seq2seq.switch, family="switch"),
+    "bart": Family(seq2seq.BART, seq2seq.bart),
+    "whisper": Family(seq2seq.WHISPER, seq2seq.whisper),
+    "transformer2017": Family(seq2seq.TRANSFORMER_2017, seq2seq.transformer_2017),
+    "bamba": Family(hybrid.BAMBA, hybrid.bamba, modules.JAMBA_MODULES),
+    "granitemoehybrid": Family(hybrid.GRANITE_HYBRID, hybrid.granite_hybrid, modules.GRANITE_HYBRID_MODULES),
     "rnn_lm": Family(recurrent.RNN_LM, recurrent.rnn_lm, family="rnn"),
 }
 
@@ -107,6 +129,8 @@ _WRAPPERS = {
     "gemma3": "gemma3_text",
     "llama4": "llama4_text",
     "kimi_k25": "kimi_k2",
+    "gemma4": "gemma4_text",
+    "step3p7": "step3p5",
     "qwen3_vl": "qwen3_vl_text",
     "minimax_m3_vl": "minimax_m3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
@@ -175,26 +199,20 @@ def spec_from_config(
         where,
         tied=decoder.tied,
     )
-    blocks, names = name_blocks(formats.layers)
+    title = name if name is not None else _own_name(config, model_type)
     data = {
         "schema": 1,
-        "name": name if name is not None else _own_name(config, model_type),
+        "name": title,
         "family": family.family or model_type,
         "source": source[:500],
         "note": note,
-        "d_model": decoder.d_model,
-        "vocab_size": decoder.vocab_size,
-        "max_seq_len": decoder.max_seq_len,
-        "blocks": blocks,
-        "layers": compress_layers(names),
-        "norm": decoder.norm,
-        "tied_embeddings": decoder.tied,
-        "dropout_sites": decoder.dropout,
-        "dtype": dtype,
         "formats": formats.model,
         "kv_format": formats.kv,
-        **decoder.extra,
+        **stack_fields(decoder, formats.layers, dtype),
     }
+    if decoder.encoder is not None:
+        inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype)
+        data["encoder"] = {"name": f"{title[:110]} encoder", "family": data["family"], **inner}
     return validate(ModelSpec, data, where)
 
 

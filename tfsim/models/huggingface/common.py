@@ -21,12 +21,14 @@ from tfsim.models.spec import (
     Rope,
     RopeScaling,
     ScalingKind,
+    compress_layers,
 )
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder as a family's builder hands it back: one block per layer (equal layers share one object)."""
+    """A decoder as a family's builder hands it back: one block per layer (equal layers share one object). ``encoder``:
+    the stack before it (an encoder-only model is a decoder of another kind: see its ``head`` and ``causal``)."""
 
     layers: Sequence[Block]
     d_model: int
@@ -36,6 +38,7 @@ class Decoder:
     norm: Norm = RMS_NORM
     dropout: tuple[str, ...] = ("attention",)
     extra: Mapping[str, Any] = field(default_factory=dict)
+    encoder: Decoder | None = None
 
 
 ACTIVATIONS: dict[str, ActivationName] = {
@@ -63,6 +66,7 @@ ROPE_FIELDS: dict[str, Any] = {
 
 _SCALING: dict[str, ScalingKind | None] = {
     "default": None,
+    "proportional": None,  # Gemma-4: the unrotated share has frequency 0
     "linear": "linear",
     "dynamic": "dynamic",
     "ntk": "ntk",
@@ -165,7 +169,9 @@ def layer_types(f: Fields, n_layers: int, kinds: Sequence[str], default: Sequenc
     return f.per_layer("layer_types", n_layers, rule, lambda entry: entry in kinds) or default
 
 
-def stack(mixers: Sequence[Mixer | None], ffns: Sequence[FFN | None], residual: Residual = "pre") -> list[Block]:
+def stack(
+    mixers: Sequence[Mixer | None], ffns: Sequence[FFN | None], residual: Residual = "pre"
+) -> list[Block]:
     """The layers with these mixers and FFNs; equal layers share one block."""
     made: dict[tuple[int, int], Block] = {}
     for mixer, ffn in zip(mixers, ffns, strict=True):
@@ -175,9 +181,41 @@ def stack(mixers: Sequence[Mixer | None], ffns: Sequence[FFN | None], residual: 
     return [made[id(mixer), id(ffn)] for mixer, ffn in zip(mixers, ffns, strict=True)]
 
 
+def overrides(f: Fields, layers: Sequence[int], known: Sequence[str]) -> dict[str, int] | None:
+    """What per_layer_config (transformers 5) sets for ``layers``, the same for each and nothing for others."""
+    given = f.mapping("per_layer_config")
+    if not given:
+        return None
+    # keys are layer numbers, padded with zeros to one width
+    by_layer = {int(key): entry for key, entry in given.items() if isinstance(key, str) and key.isdecimal()}
+    entries = [by_layer.get(i) for i in layers]
+    first = entries[0] if entries else {}
+    good = isinstance(first, Mapping) and all(entry == first for entry in entries) and len(given) == len(entries)
+    if not good or not all(key in known and type(value) is int and value > 0 for key, value in first.items()):
+        raise f.fault("per_layer_config", f"must set {' and '.join(known)} alike for the layers of one kind")
+    return dict(first)
+
+
 def positions(n: int) -> dict[str, Any]:
     """A table of ``n`` learned positions, as an extra of a decoder."""
     return {"positions": LearnedPositions(n_positions=n)}
+
+
+def stack_fields(decoder: Decoder, layers: Sequence[Block], dtype: str) -> dict[str, Any]:
+    """A stack as fields of a specification."""
+    blocks, names = name_blocks(layers)
+    return {
+        "d_model": decoder.d_model,
+        "vocab_size": decoder.vocab_size,
+        "max_seq_len": decoder.max_seq_len,
+        "blocks": blocks,
+        "layers": compress_layers(names),
+        "norm": decoder.norm,
+        "tied_embeddings": decoder.tied,
+        "dropout_sites": decoder.dropout,
+        "dtype": dtype,
+        **decoder.extra,
+    }
 
 
 def name_blocks(layers: Sequence[Block]) -> tuple[dict[str, Block], list[str]]:

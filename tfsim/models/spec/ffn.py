@@ -44,8 +44,13 @@ class MoE(Strict):
     """Sparse mixture of ``n_experts`` FFNs of width ``d_ff`` of which a token visits ``top_k``, plus a shared expert.
 
     ``router``: softmax over all experts then top-k, top-k then softmax, or sigmoid scores (DeepSeek-V3);
-    ``router_fp32``: the router matmul runs in fp32; ``normalize_top_k``: chosen weights are rescaled to sum to one;
-    ``weigh_input``: the routing weight scales an expert's input, not its output (Llama-4).
+    ``router_fp32``: the router matmul runs in fp32; ``router_noise``: its input is multiplied by noise in training
+    (Switch); ``normalize_top_k``: chosen weights are rescaled to sum to one;
+    ``weigh_input``: the routing weight scales an expert's input, not its output (Llama-4); ``branch_norms``: routed and
+    shared experts each have a norm on their output, and the routed ones their own on the stream (Gemma-4);
+    ``router_scales``: the router reads the unscaled norm of the stream times a learned vector, and each expert has a
+    learned scale (Gemma-4); ``d_latent``: routed experts work between two shared projections, d_model to d_latent and
+    back (Nemotron-3).
     """
 
     kind: Literal["moe"] = "moe"
@@ -59,9 +64,13 @@ class MoE(Strict):
     router: Literal["softmax_topk", "topk_softmax", "sigmoid"] = "softmax_topk"
     router_bias: Flag = False
     router_fp32: Flag = False
+    router_noise: Flag = False
     normalize_top_k: Flag = True
     weigh_input: Flag = False
     n_groups: Size = 1
+    branch_norms: Flag = False
+    router_scales: Flag = False
+    d_latent: Size | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> MoE:

@@ -10,9 +10,13 @@ from tfsim.models.spec.ffn import ActivationName
 
 
 class LMHead(Strict):
-    """The output matrix over the vocabulary (``tied_embeddings`` and ``head_bias`` say how)."""
+    """The output matrix over the vocabulary (``tied_embeddings`` and ``head_bias`` say how).
+
+    ``loss_fp32``: a model with an encoder takes its loss in fp32 too, as decoders alone always do.
+    """
 
     kind: Literal["lm"] = "lm"
+    loss_fp32: Flag = False
 
     def describe(self) -> str:
         """In words."""

@@ -1,0 +1,123 @@
+"""Encoder-only models and image models: every oracle row, published figures, what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.oracle_stacks import saved, spec, wrong_flops, wrong_parameters
+from tfsim.errors import InputError
+from tfsim.models.counts import count, parameters
+from tfsim.models.huggingface import spec_from_config
+
+PARAMETERS = {"bert": 3, "roberta": 2, "vit": 12, "clip": 3}
+FLOPS = {"bert": 15 + 6, "roberta": 4, "vit": 11 + 6, "clip": 15 + 6}
+
+
+@pytest.mark.parametrize("family", PARAMETERS)
+def test_parameters_of_every_model_and_group_are_equal(family: str) -> None:
+    found = list(wrong_parameters(family))
+    assert len(found) == PARAMETERS[family]
+    assert [(name, wrong) for name, wrong in found if wrong] == []
+
+
+@pytest.mark.parametrize("family", FLOPS)
+def test_flops_of_every_row_and_component_are_equal(family: str) -> None:
+    found = list(wrong_flops(family))
+    assert len(found) == FLOPS[family]
+    wrong = [(name, parts) for name, parts in found if parts]
+    if family == "clip":
+        # full-size image towers ran alone, outside the module that names the projection a head: same FLOPs in "other"
+        for _, parts in wrong:
+            assert set(parts) == {"c_head", "c_other"} and parts["c_head"] == parts["c_other"][::-1]
+        assert len(wrong) == 3
+    else:
+        assert wrong == []
+
+
+@pytest.mark.parametrize(("family", "n"), [("bert", 20), ("vit", 16)])
+def test_saved_bytes_are_exact(family: str, n: int) -> None:
+    found = list(saved(family))
+    assert len(found) == n
+    assert [(row, expected, got) for row, expected, got in found if expected != got] == []
+
+
+def test_saved_bytes_of_clip_are_close() -> None:
+    found = list(saved("clip"))
+    assert len(found) == 20
+    for row, (total, slope, fixed), got in found:
+        assert got[1] == slope, row
+        assert got[0] == pytest.approx(total, rel=0.001 if row["checkpoint"] == "none" else 0.12), row
+        assert got[2] == pytest.approx(fixed, rel=0.25), row
+
+
+# Published figures.
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "within"),
+    [
+        ("bert-base-mlm", 110, 0.01),  # Devlin et al. 2019, section 3: 110M
+        ("bert-large-mlm", 340, 0.02),  # the same: 340M
+        ("roberta-base-mlm", 125, 0.01),  # Liu et al. 2019, fairseq README: 125M
+        ("vit-b16", 86, 0.01),  # Dosovitskiy et al. 2021, table 1: 86M
+        ("vit-l16", 307, 0.01),  # the same: 307M
+        ("vit-h14", 632, 0.001),  # the same: 632M
+        ("clip-vit-b-32", 151.3, 0.001),  # open_clip's model profile: 151.28M
+    ],
+)
+def test_published_parameters(name: str, millions: float, within: float) -> None:
+    assert parameters(spec(name)).total == pytest.approx(millions * 1e6, rel=within)
+
+
+def test_published_flops_of_vit() -> None:
+    """open_clip's profile of the ViT-B/16 image tower: 35.13 GFLOPs; DeiT (Touvron 2021): 17.6 GMACs of ViT-B."""
+    flops = count(spec("vit-b16"), style="eager").flops
+    assert flops == pytest.approx(35.13e9, rel=0.001)
+    assert flops / 2 == pytest.approx(17.6e9, rel=0.01)
+
+
+def test_any_image_size() -> None:
+    vit = spec("vit-b16")
+    assert count(vit).operators == count(vit, seq_len=197).operators
+    larger = count(vit, image_size=384)
+    assert larger.flops == count(vit, seq_len=577).flops
+    assert larger.parameters == count(vit).parameters
+    # ViT-B/16 at 384 pixels: 55.5 GMACs (timm's results table, vit_base_patch16_384: 55.54)
+    assert larger.flops / 2 == pytest.approx(55.5e9, rel=0.01)
+    with pytest.raises(InputError, match="image_size"):
+        count(vit, image_size=8)
+
+
+def test_a_doubled_sequence_costs_four_times_the_attention() -> None:
+    once, twice = (count(spec("bert-base"), seq_len=n).flops_by_component for n in (256, 512))
+    assert twice["attn_core"] == 4 * once["attn_core"] and twice["ffn"] == 2 * once["ffn"]
+
+
+def test_an_encoder_sees_every_key_whatever_the_convention() -> None:
+    flops = [count(spec("bert-base"), seq_len=128, causal=causal).flops for causal in ("full", "halved")]
+    assert flops[0] == flops[1]
+
+
+def test_an_encoder_does_not_decode() -> None:
+    with pytest.raises(InputError, match="no decoder"):
+        count(spec("bert-base"), phase="decode", past_len=8)
+
+
+def test_the_head_is_what_architectures_names() -> None:
+    small = {
+        "model_type": "bert",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 1,
+        "vocab_size": 99,
+    }
+
+    def head(name: str, **fields: object) -> int:
+        return parameters(spec_from_config({**small, "architectures": [name], **fields})).by_group["head"]
+
+    assert head("BertModel") == 64 * 64 + 64
+    assert head("BertForMaskedLM") == 64 * 64 + 64 + 99
+    assert head("BertForTokenClassification", num_labels=5) == 5 * 64 + 5
+    assert head("BertForSequenceClassification", id2label={"0": "a", "1": "b"}) == 64 * 64 + 64 + 2 * 64 + 2
+    with pytest.raises(InputError, match="'architectures'"):
+        head("BertForNextSentencePrediction")
