@@ -12,9 +12,10 @@ import re
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from tfsim.errors import InputError, quote
+from tfsim.files import not_a_flag
 from tfsim.operators.formats import FORMAT_NAMES
 
 MAX_SIZE = 10**9
@@ -23,7 +24,7 @@ MAX_LAYERS = 10_000
 Size = Annotated[int, Field(strict=True, gt=0, le=MAX_SIZE)]
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_SIZE)]
 Flag = Annotated[bool, Field(strict=True)]
-Real = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Real = Annotated[float, Field(strict=True, gt=0, le=1e12, allow_inf_nan=False)]
 
 
 class Strict(BaseModel):
@@ -244,7 +245,7 @@ class ModelSpec(Strict):
     modules stored with the checkpoint (not part of the main model; counted only on request).
     """
 
-    schema_version: Literal[1] = Field(1, alias="schema")
+    schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(1, alias="schema")
     name: Annotated[str, Field(min_length=1, max_length=120)]
     family: Annotated[str, Field(max_length=60)] = "custom"
     source: Annotated[str, Field(max_length=500)] = ""
