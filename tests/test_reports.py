@@ -67,13 +67,16 @@ def test_points_stay_under_the_roof(result: ScenarioResult) -> None:
         assert 0 < point.flop_per_s <= roof
 
 
-def test_points_take_the_time_of_the_estimate(result: ScenarioResult) -> None:
+def test_points_take_the_time_of_the_estimate() -> None:
+    job = {"system": "dgx-h100", "devices": 64, "seq_len": 4096, "global_batch": 64}
+    asked = {"schema": 1, "title": "t", "model": "mixtral-8x7b", "train": {**job, "plan": {"zero_stage": 3}}}
+    result = run_scenario(validate(Scenario, asked, "here"))
     assert result.train is not None
     e = result.train.estimate
-    if e.plan["pp"] == 1:
-        forward = sum(p.seconds for p in training_points(result.model, result.train) if p.phase == "forward")
-        micro_batches = e.global_batch / (e.plan["dp"] * e.plan["micro_batch"])
-        assert forward * micro_batches == pytest.approx(e.time["forward"], rel=0.01)
+    assert e.plan["pp"] == 1
+    forward = sum(p.seconds for p in training_points(result.model, result.train) if p.phase == "forward")
+    micro_batches = e.global_batch / (e.plan["dp"] * e.plan["micro_batch"])
+    assert forward * micro_batches == pytest.approx(e.time["forward"], rel=0.01)
 
 
 def test_charts_have_titles_units_and_legends() -> None:
@@ -142,3 +145,23 @@ def test_facts_agree_with_count() -> None:
     assert found.kv_bytes_per_sequence == counts.kv_bytes
     assert found.weight_bytes == counts.weight_bytes
     assert np.isclose(found.training_flops_per_token["exact"], 3 * found.prefill_flops_per_token)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.5, "0.5"), (8.791, "8.79"), (112.4, "112"), (3520.4, "3,520"), (1234567.0, "1,234,567")]
+)
+def test_rates_never_print_powers_of_ten(value: float, words: str) -> None:
+    from tfsim.reports.summary import _energy, _three
+
+    assert _three(value) == words
+    assert "e+" not in _energy(value * 1e5)
+
+
+def test_training_says_its_notes_and_no_bill_when_it_does_not_fit() -> None:
+    job = {"system": "dgx-a100", "devices": 8, "seq_len": 4096, "global_batch": 8, "precision": "fp8", "tokens": "1T"}
+    asked = {"schema": 1, "title": "t", "model": "llama-3.1-405b", "train": job}
+    (training,) = (s for s in sections(run_scenario(validate(Scenario, asked, "here"))) if "Training" in s.title)
+    words = {item.label: " ".join(item.pieces) for item in training.items if isinstance(item, Fact)}
+    assert "no fp8 unit" in words["note"]
+    assert "does not fit" in words["verdict"]
+    assert "whole run" not in words

@@ -76,7 +76,8 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> InputError:
     if kind in _LISTED_BY:
         message += f" ({_LISTED_BY[kind]} shows all)"
     elif not near and names:
-        message += f": choose from {', '.join(names[:20])}"
+        more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+        message += f": choose from {', '.join(names[:20])}{more}"
     return InputError(message)
 
 

@@ -81,6 +81,13 @@ def validate(cls: type[_M], data: Mapping[str, Any], where: str) -> _M:
         raise InputError(f"{where}: {message}") from None
 
 
+def not_a_flag(value: Any) -> Any:
+    """For fields whose only value is 1: refuses `true`, which Python holds equal to 1. Raises ValueError."""
+    if isinstance(value, bool):
+        raise ValueError("must be 1")
+    return value
+
+
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a whole file or nothing: an interrupted run never leaves half a file behind.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from tfsim.errors import InputError, quote, unknown
-from tfsim.files import data_dir, read_yaml, validate
+from tfsim.files import data_dir, not_a_flag, read_yaml, validate
 from tfsim.hardware import System, load_system
 from tfsim.models.facts import ModelFacts, model_facts
 from tfsim.models.load import load_model
@@ -173,7 +173,7 @@ class ServingQuestion(Strict):
 class Scenario(Strict):
     """One file of scenarios/. ``overrides`` hold for training and serving; those inside each come first."""
 
-    schema_version: Literal[1] = Field(alias="schema")
+    schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(alias="schema")
     title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_one_paragraph)]
     about: Annotated[str, Field(max_length=2000), AfterValidator(_one_paragraph)] = ""
     model: Name

@@ -1,4 +1,5 @@
-"""How far the first, uncalibrated training times are from published runs: reports/first_check.md.
+"""How far the first, uncalibrated training times are from published runs: reports/first_check.md,
+and the factor per device that estimates quote.
 
 Run: python tools/first_check.py PATH/TO/training.csv.gz   (columns as in the published-runs table). Both software
 styles are shown, because the table does not say which one a row ran.
@@ -23,6 +24,7 @@ from tfsim.files import write_text  # noqa: E402
 from tfsim.hardware import load_system  # noqa: E402
 from tfsim.models.spec import ModelSpec  # noqa: E402
 from tfsim.training import train  # noqa: E402
+from tfsim.training.confidence import CHECK  # noqa: E402
 
 SYSTEMS = {
     "h100-sxm-80gb": "dgx-h100",
@@ -34,6 +36,7 @@ SYSTEMS = {
 }
 
 STYLES = ("fused", "eager")
+FEWEST = 10  # rows of a device below which its factor is not quoted
 SIZES = ["layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab", "num_experts", "top_k"]
 LAYOUT = ["num_devices", "tp", "pp", "cp", "ep", "micro_batch", "zero_stage", "seq_len", "global_batch", "step_time_s"]
 
@@ -95,6 +98,23 @@ def predicted_over_measured(row: dict[str, Any], software: str) -> float:
     return float(estimate.step_time_s / row["step_time_s"])
 
 
+def device_factors(ratios: dict[tuple[str, str], list[tuple[float, ...]]]) -> str:
+    """The YAML that tfsim.training.confidence reads: measured / predicted, median per device with enough rows."""
+    by_device: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for (_, device), found in ratios.items():
+        by_device[device] += found
+    lines = [
+        "# measured / predicted step time, medians; written by tools/first_check.py from published runs",
+        "schema: 1",
+    ]
+    lines.append("devices:")
+    for device, found in sorted(by_device.items()):
+        if len(found) >= FEWEST:
+            factors = ", ".join(f"{s}: {1 / median(r[i] for r in found):.2f}" for i, s in enumerate(STYLES))
+            lines.append(f"  {device}: {{rows: {len(found)}, {factors}}}")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Compare every row and write the report."""
     table = pd.read_csv(sys.argv[1], low_memory=False)
@@ -129,6 +149,7 @@ def main() -> None:
         lines.append(f"| {source} | {device} | {len(found)} | {' | '.join(cells)} |")
     lines += ["", "| skipped because | rows |", "|---|---|", *(f"| {k} | {n} |" for k, n in skipped.most_common())]
     write_text(ROOT / "reports" / "first_check.md", "\n".join(lines) + "\n")
+    write_text(CHECK, device_factors(ratios))
     print("\n".join(lines[6:]))
 
 

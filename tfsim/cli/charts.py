@@ -29,7 +29,7 @@ def _charts(result: "ScenarioResult") -> "Iterator[tuple[str, str, Figure]]":
     training, serving, name = result.train, result.serve, result.facts.name
     bars = []
     if training is not None:
-        bars.append(MemoryBar("training", training_memory(training), training.estimate.capacity_bytes))
+        bars.append(MemoryBar("training", training_memory(training), training.estimate.usable_bytes))
     if serving is not None and result.scenario.serve is not None:
         bars.append(MemoryBar("serving", serving_memory(serving), float(serving.estimate.memory.usable)))
     if bars:

@@ -8,7 +8,7 @@ from tfsim.cli.options import Carbon, IgnoreField, Json, Power, Price, Pue, Set,
 from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from tfsim.scenario import TrainingAnswer
 
 app = new_app()
 
@@ -68,7 +68,7 @@ def train(
     given = overrides(price, power, pue, carbon, set_)
     answer = answer_training(load_model(model, ignore_fields=ignore_field or ()), question, given)
     if top is not None and answer.plans is not None:
-        _print_plans(answer.plans.head(top), json)
+        _print_plans(answer, top, json)
     elif json:
         from tfsim.cli.output import print_json
 
@@ -81,12 +81,15 @@ def train(
         print_sections([training_section(answer)], title=title, closing=f"Confidence: {answer.estimate.confidence}")
 
 
-def _print_plans(plans: "DataFrame", json: bool) -> None:
+def _print_plans(answer: "TrainingAnswer", top: int, json: bool) -> None:
     from tfsim.cli.output import print_json, table
     from tfsim.reports.summary import plan_rows
 
+    assert answer.plans is not None
+    plans, e = answer.plans.head(top), answer.estimate
     if json:
         print_json(plans)
         return
-    rows = plan_rows(plans)
-    table(list(rows[0]), [list(row.values()) for row in rows], title="Best plans: those that fit by step time")
+    rows = plan_rows(plans, e)
+    title = f"Best plans for {e.model} on {e.devices:,} x {answer.system.device.name}: those that fit by step time"
+    table(list(rows[0]), [list(row.values()) for row in rows], title=title)

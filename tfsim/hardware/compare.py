@@ -91,9 +91,7 @@ def _device_rows(devices: list[Device]) -> list[Comparison]:
     rows += [_row(name, devices, read, lambda x: format_bandwidth(x, 4)) for name, read in rates.items()]
     rows.append(_row("bf16 FLOP per byte", devices, _balance, lambda x: f"{x:,.0f}"))
     rows.append(_row("power limit", devices, lambda d: d.tdp_w, lambda x: format_power(x, 4)))
-    rows.append(_row("price, on demand", devices, _price, format_price))
-    rows.append(_row("bf16 FLOP/s per $/h", devices, _per_dollar, lambda x: format_flop_rate(x)))
-    return rows
+    return [*rows, _price_row(devices)]
 
 
 def _system_rows(systems: list[System]) -> list[Comparison]:
@@ -124,16 +122,29 @@ def _balance(device: Device) -> float | None:
     return None if peak is None or device.bandwidth is None else peak / device.bandwidth
 
 
-def _price(device: Device) -> float | None:
-    try:
-        return device.price()[0]
-    except InputError:  # nobody quotes one
-        return None
-
-
-def _per_dollar(device: Device) -> float | None:
-    peak, price = device.matrix_peak.get("bf16"), _price(device)
-    return None if peak is None or price is None else peak / price
+def _price_row(devices: Sequence[Device]) -> Comparison:
+    """Default prices, each with its kind; ratios only between prices of one kind: a market figure is no quote."""
+    values: list[float | None] = []
+    words: list[str] = []
+    kinds: list[str] = []
+    for device in devices:
+        try:
+            value, source = device.price()
+        except InputError:  # nobody quotes one
+            values.append(None)
+            words.append("-")
+            kinds.append("")
+            continue
+        kind = "market" if "market" in source else "on-demand"
+        values.append(value)
+        words.append(f"{format_price(value)} ({kind})")
+        kinds.append(kind)
+    first = values[0]
+    ratios = [
+        None if value is None or first is None or kind != kinds[0] else value / first
+        for value, kind in zip(values, kinds, strict=True)
+    ]
+    return Comparison("price per device", tuple(values), tuple(words), tuple(ratios))
 
 
 def _domain(system: System) -> float | None:

@@ -13,7 +13,7 @@ Term = Literal["on-demand", "1-year", "3-year", "spot", "market", "purchase"]
 TERMS: tuple[Term, ...] = ("on-demand", "1-year", "3-year", "spot", "market", "purchase")
 
 _WINDOW_MONTHS = 18
-_Usd = Annotated[float, Field(gt=0)]
+_Usd = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
 
 class Price(Strict):

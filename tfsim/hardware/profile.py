@@ -2,17 +2,18 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tfsim.errors import unknown
+from tfsim.files import not_a_flag
 from tfsim.hardware.dtypes import DTYPES
 from tfsim.hardware.figures import (
+    Achieved,
     Bytes,
     BytesPerSecond,
     Count,
     FlopPerSecond,
     Hertz,
-    Ratio,
     Source,
     Strict,
     Text,
@@ -80,11 +81,11 @@ class ScaleUp(Strict):
 class EfficiencyFigures(Strict):
     """Achieved fractions of the peaks, for large shapes."""
 
-    matmul: dict[Literal["bf16", "fp8", "fp4"], Ratio]
-    memory: Ratio
-    scale_up: Ratio  # bus bandwidth of large ring collectives / link bandwidth
-    scale_out: Ratio
-    in_network_all_reduce: Ratio | None = None  # above 1 where in-switch reduction saves traffic
+    matmul: dict[Literal["bf16", "fp8", "fp4"], Achieved]
+    memory: Achieved
+    scale_up: Achieved  # bus bandwidth of large ring collectives / link bandwidth
+    scale_out: Achieved
+    in_network_all_reduce: Achieved | None = None  # above 1 where in-switch reduction saves traffic
 
     @model_validator(mode="after")
     def _has_base(self) -> Self:
@@ -96,7 +97,7 @@ class EfficiencyFigures(Strict):
 class DeviceProfile(Strict):
     """One file of hardware/devices/: every number with its source."""
 
-    schema_version: Literal[1] = Field(alias="schema")
+    schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(alias="schema")
     name: Name
     aliases: tuple[Name, ...] = ()
     vendor: Text

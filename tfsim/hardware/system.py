@@ -6,9 +6,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tfsim.errors import InputError, quote, unknown
+from tfsim.files import not_a_flag
 from tfsim.hardware.device import Device
 from tfsim.hardware.figures import (
     Bytes,
@@ -45,7 +46,7 @@ class LevelProfile(Strict):
 
     name: Name
     link: LinkKind
-    size: Annotated[int, Field(ge=1)] | None  # devices inside one such domain; null: no limit
+    size: Annotated[int, Field(ge=1, strict=True)] | None  # devices inside one such domain; null: no limit
     topology: Topology
     bandwidth: BytesPerSecond | None = None  # left out: that of the device's `link`
     link_bandwidth: BytesPerSecond | None = None
@@ -73,14 +74,14 @@ class Site(Strict):
 class SystemProfile(Strict):
     """One file of hardware/systems/."""
 
-    schema_version: Literal[1] = Field(alias="schema")
+    schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(alias="schema")
     name: Name
     aliases: tuple[Name, ...] = ()
     description: Text
     device: Name
-    devices_per_node: Annotated[int, Field(ge=1)]
+    devices_per_node: Annotated[int, Field(ge=1, strict=True)]
     levels: tuple[LevelProfile, ...]
-    max_devices: Annotated[int, Field(ge=1)] | None  # pod size; null: no limit
+    max_devices: Annotated[int, Field(ge=1, strict=True)] | None  # pod size; null: no limit
     host: Host
     node_power: Watts  # maximum of a whole node, devices included
     site: Site

@@ -96,7 +96,7 @@ def _context(result: ScenarioResult, pictures: Sequence[Picture]) -> dict[str, A
 def _plans(result: ScenarioResult) -> list[dict[str, str]]:
     if result.train is None or result.train.plans is None:
         return []
-    return plan_rows(result.train.plans.head(TOP_PLANS))
+    return plan_rows(result.train.plans.head(TOP_PLANS), result.train.estimate)
 
 
 def _scenario_yaml(result: ScenarioResult) -> str:

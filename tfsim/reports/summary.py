@@ -168,9 +168,10 @@ def training_section(answer: TrainingAnswer) -> Section:
             ),
             Bar("step time", _shares(training_times(answer)["step"], e.step_time_s)),
             Bar("bound by", _shares(e.bounds, e.step_time_s, LIMITS)),
-            _memory_bar(training_memory(answer), e.capacity_bytes),
+            _memory_bar(training_memory(answer), e.usable_bytes),
             _verdict(e.verdict, bool(e.fits)),
-            *_run(e),
+            *(_run(e) if e.fits else []),
+            *(Fact("note", (note,), tone="note") for note in e.notes),
         ),
     )
 
@@ -228,19 +229,28 @@ def training_plan(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return (degrees, *rest)
 
 
-def plan_rows(plans: DataFrame) -> list[dict[str, str]]:
-    """Plans of a search as rows of a table, in words; expert degrees only where a plan spreads experts."""
+def plan_rows(plans: DataFrame, best: TrainingEstimate) -> list[dict[str, str]]:
+    """Plans of a search as rows of a table, in words; expert degrees only where a plan spreads experts. Days and money
+    of the whole run, where ``best``, the estimate of the first plan, has them."""
     spread = ("ep", "etp") if (plans["ep"] > 1).any() else ()
     fields = ("tp", "pp", "dp", *spread, "micro_batch", "zero_stage", "recompute")
     return [
         {name: str(row[name]) for name in fields}
         | {
             "step time": format_time(row["step_time_s"]),
+            "MFU (exact)": format_percent(best.mfu["exact"] * best.step_time_s / row["step_time_s"]),
+            **_whole_run(best, row["step_time_s"] / best.step_time_s),
             "memory": format_bytes(row["memory_bytes"]),
             "fits": "yes" if row["fits"] else "no",
         }
         for row in plans.to_dict(orient="records")
     ]
+
+
+def _whole_run(best: TrainingEstimate, times: float) -> dict[str, str]:
+    """Days and money of a run that takes ``times`` as long as ``best``."""
+    found = {} if best.days is None else {"days": f"{times * best.days:,.1f}"}
+    return found | ({} if best.cost_usd is None else {"cost": format_money(times * best.cost_usd)})
 
 
 def rate_words(rates: Rates) -> tuple[str, ...]:
@@ -291,7 +301,8 @@ def _run(e: TrainingEstimate) -> list[Fact]:
 def _energy(kwh: float) -> str:
     if kwh < KWH_PER_MWH:
         return format_energy(kwh * JOULES_PER_KWH)
-    return f"{kwh / KWH_PER_MWH:,.4g} MWh"
+    mwh = kwh / KWH_PER_MWH
+    return f"{mwh:,.0f} MWh" if mwh >= 100 else f"{mwh:,.3g} MWh"
 
 
 def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
@@ -308,8 +319,8 @@ def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
             (
                 f"{e.output_tokens_per_s:,.0f} output tokens/s",
                 f"{e.total_tokens_per_s:,.0f} with prompts",
-                f"{e.requests_per_s:,.3g} requests/s",
-                f"{e.tokens_per_s_per_user:,.3g} per user",
+                f"{_three(float(e.requests_per_s))} requests/s",
+                f"{_three(float(e.tokens_per_s_per_user))} per user",
             ),
         ),
         Fact(
@@ -330,11 +341,16 @@ def _prices(e: ServingEstimate) -> list[Fact]:
     else:
         prompts = f"{format_money(float(each))} counting prompts"
         money = (f"{format_money(float(usd))} per million output tokens", prompts, format_price(float(hour)))
-    energy = "energy unknown" if joules is None else f"{joules:,.3g} J per output token"
+    energy = "energy unknown" if joules is None else f"{_three(float(joules))} J per output token"
     carbon = (
         "carbon unknown" if grams is None else f"{format_carbon(float(grams) / G_PER_KG)} per million output tokens"
     )
     return [Fact("costs", money), Fact("energy", (energy, carbon))]
+
+
+def _three(x: float) -> str:
+    """Three digits, or whole numbers with thousands: 8.79, 112, 3,520."""
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
 def _verdict(words: str, fits: bool) -> Fact:
@@ -380,4 +396,4 @@ def confidence(result: ScenarioResult) -> str:
     """How far to trust the numbers, as the estimates say it."""
     said = [f"training: {result.train.estimate.confidence}"] if result.train is not None else []
     said += [f"serving: {result.serve.estimate.confidence}"] if result.serve is not None else []
-    return "; ".join(said)
+    return "; ".join(said) or "counts alone, which are exact"

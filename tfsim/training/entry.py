@@ -111,7 +111,9 @@ def _searched(
     job: Job, devices: int, seq_len: int, global_batch: int, fixed: Mapping[str, Any]
 ) -> tuple[Grid, Evaluated] | None:
     """Every possible plan of one job and what it takes, best first; None when there is none."""
-    grid = candidates(job.model, job.system, devices=devices, seq_len=seq_len, global_batch=global_batch, fixed=fixed)
+    grid = candidates(
+        job.model, job.system, job.style, devices=devices, seq_len=seq_len, global_batch=global_batch, fixed=fixed
+    )
     if not len(grid):
         return None
     result = evaluate(job.model, job.system, grid, job.policy, job.style)

@@ -17,14 +17,12 @@ from tfsim.models.spec import ModelSpec
 from tfsim.operators.backward import recompute as recomputed
 from tfsim.operators.core import total
 from tfsim.plain import plain_fields
+from tfsim.training.confidence import confidence
 from tfsim.training.job import Job, notes
 from tfsim.training.plan import NUMERIC, RECOMPUTE, Grid
 from tfsim.training.step import Evaluated
 from tfsim.training.verdict import verdict
 from tfsim.units import Array, format_bytes, format_percent, format_time
-
-# the factors are the medians of reports/first_check.md
-CONFIDENCE = "uncalibrated roofline; published runs took 1.04 (eager) to 1.27 (fused kernels) times as long"
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class TrainingEstimate:
     carbon_kg: Any
     rates: economics.Rates
     notes: tuple[str, ...]
-    confidence: str = CONFIDENCE
+    confidence: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -175,6 +173,7 @@ def estimate(
         carbon_kg=None if spent is None else spent.carbon_kg,
         rates=charges,
         notes=notes(job),
+        confidence=confidence(job),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from tfsim.hardware import System
 from tfsim.models.cuts import expert_count, head_count
 from tfsim.models.spec import ModelSpec
+from tfsim.software import Software
 from tfsim.training.plan import NUMERIC, RECOMPUTE, Grid, impossible, plan_fields
 
 
@@ -20,26 +21,35 @@ def divisors(n: int, most: int) -> list[int]:
 
 
 def candidates(
-    model: ModelSpec, system: System, *, devices: int, seq_len: int, global_batch: int, fixed: Mapping[str, Any]
+    model: ModelSpec,
+    system: System,
+    style: Software,
+    *,
+    devices: int,
+    seq_len: int,
+    global_batch: int,
+    fixed: Mapping[str, Any],
 ) -> Grid:
     """All possible plans of one job that agree with the ``fixed`` fields.
 
     ``fixed`` fields take one value or several. tp: divisors of the heads up to the innermost network domain; pp:
     divisors of the devices up to the layers; ep: divisors of the expert count; micro_batch: powers of two up to 16;
     every ZeRO stage (3 without pipelines only: gathering weights for every micro-batch of a pipeline is never chosen
-    in practice) and recompute mode.
+    in practice) and recompute mode (selective where attention is eager).
     """
     given = plan_fields(fixed)
     heads, experts = head_count(model), expert_count(model)
     innermost = system.levels[0].size if system.levels else None
     domain = max(1, min(devices, innermost or devices, 64))
+    # fused attention keeps no scores: there is nothing for selective recomputation to drop
+    modes = [mode for mode in RECOMPUTE if mode != "selective" or style.attention == "eager"]
     options: dict[str, list[float]] = {
         "tp": [float(d) for d in divisors(heads, domain)],
         "pp": [float(d) for d in divisors(devices, len(model.all_layers))],
         "ep": [float(d) for d in divisors(experts, devices)] if experts else [1.0],
         "micro_batch": [float(2**i) for i in range(5)],
         "zero_stage": [0.0, 1.0, 2.0, 3.0],
-        "recompute": [float(i) for i in range(len(RECOMPUTE))],
+        "recompute": [float(RECOMPUTE.index(mode)) for mode in modes],
     }
     for key, value in given.items():
         options[key] = [float(v) for v in np.ravel(value)]

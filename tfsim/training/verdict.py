@@ -27,15 +27,18 @@ def verdict(job: Job, grid: Grid, result: Evaluated) -> str:
 
 
 def describe(grid: Grid, i: int) -> str:
-    """A plan in the words a user types."""
-    words = [f"{name} {getattr(grid, name)[i]:.0f}" for name in NUMERIC]
+    """A plan in the words a user types; expert degrees only where experts are spread."""
+    names = [name for name in NUMERIC if name not in ("ep", "etp") or grid.ep[i] > 1]
+    words = [f"{name} {getattr(grid, name)[i]:.0f}" for name in names]
     return " ".join([*words, f"recompute {RECOMPUTE[int(grid.recompute[i])]}"])
 
 
 def _nearest(job: Job, grid: Grid) -> str:
     """The fitting plan that changes the fewest fields, then by the least factor, then the fastest."""
     devices, seq_len, global_batch = (int(x[0]) for x in (grid.devices, grid.seq_len, grid.global_batch))
-    options = candidates(job.model, job.system, devices=devices, seq_len=seq_len, global_batch=global_batch, fixed={})
+    options = candidates(
+        job.model, job.system, job.style, devices=devices, seq_len=seq_len, global_batch=global_batch, fixed={}
+    )
     if not len(options):
         return f"no other plan divides {devices} devices"
     found = evaluate(job.model, job.system, options, job.policy, job.style)
@@ -43,8 +46,9 @@ def _nearest(job: Job, grid: Grid) -> str:
     fitting = np.nonzero(need <= job.usable)[0]
     if not fitting.size:
         least = int(np.argmin(need))
+        where = f"{devices:,} device{'' if devices == 1 else 's'}"
         return (
-            f"no plan fits on {devices} devices: the leanest ({describe(options, least)}) needs"
+            f"no plan fits on {where}: the leanest ({describe(options, least)}) needs"
             f" {format_bytes(float(need[least]))}; use more devices, a shorter seq_len or a smaller precision"
         )
     changed = np.zeros(fitting.size)

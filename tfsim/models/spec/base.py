@@ -14,7 +14,7 @@ MAX_LAYERS = 10_000
 Size = Annotated[int, Field(strict=True, gt=0, le=MAX_SIZE)]
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_SIZE)]
 Flag = Annotated[bool, Field(strict=True)]
-Real = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Real = Annotated[float, Field(strict=True, gt=0, le=1e12, allow_inf_nan=False)]
 
 
 class Strict(BaseModel):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from tfsim.errors import InputError, quote
+from tfsim.files import not_a_flag
 from tfsim.models.spec.base import RMS_NORM, Count, Flag, Norm, Real, Size, Strict, known_format
 from tfsim.models.spec.block import Block
 from tfsim.models.spec.frontends import Frontend
@@ -56,7 +57,7 @@ class ModelSpec(Strict):
     tokens. ``shared_embeddings``: it reads this stack's token table.
     """
 
-    schema_version: Literal[1] = Field(1, alias="schema")
+    schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(1, alias="schema")
     name: Annotated[str, Field(min_length=1, max_length=120)]
     family: Annotated[str, Field(max_length=60)] = "custom"
     source: Annotated[str, Field(max_length=500)] = ""
