@@ -92,5 +92,6 @@ def _gated_norm(context: BlockContext, mixer: GatedDelta, y: Tensor, z: Tensor, 
     out = activation("delta_norm.gated", elements, style)
     wide = (Tensor("delta.z.fp32", elements, 4),) if style.low_precision else (z,)
     saves = (*wide, Tensor("delta.z.silu", elements, 4), normed.output) if style.eager else (y, z)
-    gated = pointwise("delta_norm.gate", "pointwise", out, saves=saves, vector_flops=6 * elements, inputs=2, style=style)
+    work = 6 * elements
+    gated = pointwise("delta_norm.gate", "pointwise", out, saves=saves, vector_flops=work, inputs=2, style=style)
     return [normed, gated]

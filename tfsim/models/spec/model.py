@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from tfsim.errors import InputError, quote
 from tfsim.models.spec.base import RMS_NORM, Count, Flag, Norm, Real, Size, Strict, known_format
 from tfsim.models.spec.block import Block
+from tfsim.models.spec.ffn import ActivationName
 from tfsim.models.spec.frontends import Frontend
 from tfsim.models.spec.heads import Head, LMHead, MaskedLMHead
 from tfsim.models.spec.pattern import expand_layers
@@ -35,6 +36,14 @@ class RelativePositions(Strict):
 
     kind: Literal["bias", "disentangled"] = "bias"
     n_buckets: Size
+
+
+class PerLayerInput(Strict):
+    """A table of ``vocab_size`` rows that holds a vector of ``width`` for every layer (Gemma-3n, Gemma-4)."""
+
+    vocab_size: Size
+    width: Size
+    activation: ActivationName = "gelu_tanh"
 
 
 class ModelSpec(Strict):
@@ -81,6 +90,7 @@ class ModelSpec(Strict):
     head: Head = Field(LMHead(), discriminator="kind")
     encoder: ModelSpec | None = None
     shared_embeddings: Flag = False
+    per_layer_input: PerLayerInput | None = None
     tied_embeddings: Flag = False
     head_bias: Flag = False
     final_logit_softcap: Real | None = None
