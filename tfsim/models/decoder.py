@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tfsim.models.cross import cross_attention, encoder_shape, memory
+from tfsim.models.dit import modulated_block
 from tfsim.models.evoformer import both_streams
 from tfsim.models.experts import experts
 from tfsim.models.feedforward import mlp
@@ -154,6 +155,8 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
         ops += feed_forward(context, ops[-1].output)
         last = Tensor("stream.last", stream, shape.style.act)
         return [*ops, add("stream.last"), normed("post_attention_norm", last)]
+    if block.residual == "adaln":
+        return modulated_block(context, x, middle, mix, feed_forward)
     if block.residual == "none":
         ops = mix(context, x) if block.mixer is not None else []
         return ops + (feed_forward(context, ops[-1].output if ops else x) if block.ffn is not None else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tfsim.models.dit import denoise_head
 from tfsim.models.evoformer import single_head
 from tfsim.models.parts import apply_norm, as_stream, stream_tensor, token_table, weight_format
 from tfsim.models.shape import Shape
@@ -176,5 +177,6 @@ HEADS: dict[str, Callable[[ModelSpec, Any, Tensor, Shape, bool], list[Operator]]
     "classifier": _classifier,
     "projection": _projection,
     "single": single_head,
+    "denoise": denoise_head,
     "none": _none,
 }

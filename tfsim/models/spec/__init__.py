@@ -19,6 +19,7 @@ from tfsim.models.spec.base import (
 )
 from tfsim.models.spec.block import FFN, Block, Mixer, Residual
 from tfsim.models.spec.delta import GatedDelta
+from tfsim.models.spec.dit import Condition, DenoiseHead
 from tfsim.models.spec.evoformer import AlignmentFrontend, Evoformer, SingleHead
 from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
 from tfsim.models.spec.frontends import AudioFrontend, Frontend, PatchFrontend
@@ -54,6 +55,8 @@ __all__ = [
     "Block",
     "ChannelMix",
     "Classifier",
+    "Condition",
+    "DenoiseHead",
     "DenseFFN",
     "Evoformer",
     "Frontend",

@@ -18,7 +18,7 @@ from tfsim.models.spec.ssm import RWKV, ChannelMix, Mamba, Mamba2
 Mixer = Attention | MLA | Recurrent | Evoformer | GatedDelta | Mamba | Mamba2 | RWKV
 FFN = DenseFFN | MoE | ChannelMix
 
-Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none"]
+Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none", "adaln"]
 
 
 class Block(Strict):
@@ -26,7 +26,8 @@ class Block(Strict):
 
     ``residual``: ``pre`` (norm before each), ``post`` (norm after each addition, 2017), ``output`` (norm on each
     output before the addition, OLMo-2), ``sandwich`` (both, Gemma-2), ``parallel`` (mixer and FFN side by side, a norm
-    each), ``parallel_shared`` (side by side under one norm), ``none`` (one after the other, nothing added: RNNs).
+    each), ``parallel_shared`` (side by side under one norm), ``none`` (one after the other, nothing added: RNNs),
+    ``adaln`` (pre, each branch shifted, scaled and gated by the model's ``condition``: DiT).
     ``cross``: attention to the encoder's output between mixer and FFN, with a norm and residual of its own.
     ``mixer`` or ``ffn`` null: the layer has only the other (Mamba, Nemotron-H).
     ``formats``: weight format by parameter group (``attn``, ``ffn_dense``, ``moe_routed``, ...) or by operator name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tfsim.models.spec.base import LAYER_NORM, Flag, Norm, Size, Strict
+from tfsim.models.spec.dit import DenoiseHead
 from tfsim.models.spec.evoformer import SingleHead
 from tfsim.models.spec.ffn import ActivationName
 
@@ -85,4 +86,4 @@ class NoHead(Strict):
         return "none"
 
 
-Head = LMHead | MaskedLMHead | Pooler | Classifier | Projection | SingleHead | NoHead
+Head = LMHead | MaskedLMHead | Pooler | Classifier | Projection | SingleHead | DenoiseHead | NoHead

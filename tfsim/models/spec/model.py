@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from tfsim.errors import InputError, quote
 from tfsim.models.spec.base import RMS_NORM, Count, Flag, Norm, Real, Size, Strict, known_format
 from tfsim.models.spec.block import Block
+from tfsim.models.spec.dit import Condition
 from tfsim.models.spec.ffn import ActivationName
 from tfsim.models.spec.frontends import Frontend
 from tfsim.models.spec.heads import Head, LMHead, MaskedLMHead
@@ -58,6 +59,7 @@ class ModelSpec(Strict):
     ``frontend``: what makes the sequence where it is not tokens (then ``vocab_size`` is 0). ``token_types``: rows of a
     segment embedding. ``projected_sum``: the sum of embeddings, each ``d_embed`` wide, is projected to d_model
     (ELECTRA); else the token embedding alone (OPT). ``relative_positions``: one table of them for the whole stack.
+    ``condition``: the vector that blocks of residual ``adaln`` and a denoising head are modulated by (DiT).
     ``embedding_norm_in_layer``: the first layer computes it, again under full recomputation (RWKV). ``residual_fp32``:
     the stream between layers stays in fp32 (Mamba). ``sinusoidal``: computed positions are added, without parameters
     (Vaswani et al. 2017). ``encoder``: a stack
@@ -86,6 +88,7 @@ class ModelSpec(Strict):
     token_types: Count = 0
     projected_sum: Flag = False
     relative_positions: RelativePositions | None = None
+    condition: Condition | None = None
     sinusoidal: Flag = False
     head: Head = Field(LMHead(), discriminator="kind")
     encoder: ModelSpec | None = None
@@ -144,6 +147,8 @@ class ModelSpec(Strict):
             raise ValueError("vocab_size: a model with a frontend reads no tokens")
         if self.frontend is not None and isinstance(self.head, LMHead | MaskedLMHead):
             raise ValueError(f"head {self.head.kind}: a model with a frontend has no vocabulary")
+        if self.condition is None and any(block.residual == "adaln" for block in self.blocks.values()):
+            raise ValueError("a block has residual adaln, but the model has no condition")
         if self.encoder is None and any(block.cross for block in self.blocks.values()):
             raise ValueError("a block has cross, but the model has no encoder")
         if self.encoder is not None and self.encoder.encoder is not None:
