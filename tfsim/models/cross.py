@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfsim.models.mixers import attend, project
-from tfsim.models.parts import BlockContext, as_stream, to_stream
+from tfsim.models.mixers import attend
+from tfsim.models.parts import BlockContext, as_stream, project, to_stream
 from tfsim.models.shape import Shape
 from tfsim.models.spec import Attention, ModelSpec
 from tfsim.operators.core import Operator, Tensor, prefixed

@@ -16,6 +16,7 @@ from tfsim.models.experts import experts
 from tfsim.models.feedforward import mlp
 from tfsim.models.frontends import frontend_operators, relative_positions
 from tfsim.models.heads import head_operators
+from tfsim.models.hyper import hyper_block
 from tfsim.models.mixers import mix
 from tfsim.models.parts import BlockContext, as_stream, model_norm, stream_tensor, to_stream
 from tfsim.models.per_layer import layer_input, per_layer_tables
@@ -136,6 +137,8 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
     def add(label: str) -> Operator:
         return residual(label, stream, shape.style, site=site)
 
+    if spec.hyper_streams > 1:
+        return hyper_block(context, mix, feed_forward)
     if block.residual in ("parallel", "parallel_shared"):
         first = normed("input_norm", x)
         second = first if block.residual == "parallel_shared" else normed("post_attention_norm", x)
@@ -164,8 +167,8 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
     after = block.residual in ("output", "sandwich")
     ops = []
     if block.mixer is not None:
-        ops += [normed("input_norm", x)] if before else []
-        ops += mix(context, ops[-1].output if before else x)
+        ops += [normed("input_norm", x)] if before and block.input_norm else []
+        ops += mix(context, ops[-1].output if ops else x)
         ops += [normed("post_mixer_norm", ops[-1].output)] if after else []
         ops.append(add("stream.middle"))
         x = middle

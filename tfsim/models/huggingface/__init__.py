@@ -114,6 +114,8 @@ FAMILIES: dict[str, Family] = {
     "bert": Family(encoders.BERT, encoders.bert),
     "roberta": Family(encoders.ROBERTA, encoders.roberta),
     "electra": Family(encoders.ELECTRA, encoders.electra),
+    "deberta-v2": Family(encoders.DEBERTA_V2, encoders.deberta_v2, family="deberta"),
+    "modernbert": Family(encoders.MODERNBERT, encoders.modernbert),
     "vit": Family(vision.VIT, vision.vit),
     "clip": Family(vision.CLIP, vision.clip),
     "t5": Family(seq2seq.T5, seq2seq.t5),

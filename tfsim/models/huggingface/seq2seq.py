@@ -257,7 +257,8 @@ def switch(f: Fields) -> Decoder:
         step = of // wanted if wanted else of
         if step == 0:
             raise f.fault(name, f"is more than the {of} layers", wanted)
-        return [sparse if step == 1 or i % step == 1 else dense for i in range(of)] if wanted else [dense]
+        # the class's own rule, by which 0 sparse layers still makes one
+        return [sparse if step == 1 or i % step == 1 else dense for i in range(of)]
 
     return _t5(f, ffns(n, "num_sparse_encoder_layers"), ffns(m, "num_sparse_decoder_layers"))
 

@@ -18,7 +18,9 @@ from tfsim.models.spec.base import (
     ScalingKind,
 )
 from tfsim.models.spec.block import FFN, Block, Mixer, Residual
+from tfsim.models.spec.compressed import CompressedAttention, Compression
 from tfsim.models.spec.delta import GatedDelta
+from tfsim.models.spec.disentangled import Disentangled
 from tfsim.models.spec.dit import Condition, DenoiseHead
 from tfsim.models.spec.evoformer import AlignmentFrontend, Evoformer, SingleHead
 from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
@@ -37,7 +39,7 @@ from tfsim.models.spec.model import (
 )
 from tfsim.models.spec.pattern import compress_layers, expand_layers
 from tfsim.models.spec.recurrent import Recurrent
-from tfsim.models.spec.ssm import RWKV, ChannelMix, Mamba, Mamba2
+from tfsim.models.spec.ssm import RWKV, S4, ChannelMix, Mamba, Mamba2
 
 __all__ = [
     "ENCODER",
@@ -48,6 +50,7 @@ __all__ = [
     "MLA",
     "RMS_NORM",
     "RWKV",
+    "S4",
     "ActivationName",
     "AlignmentFrontend",
     "Attention",
@@ -55,9 +58,12 @@ __all__ = [
     "Block",
     "ChannelMix",
     "Classifier",
+    "CompressedAttention",
+    "Compression",
     "Condition",
     "DenoiseHead",
     "DenseFFN",
+    "Disentangled",
     "Evoformer",
     "Frontend",
     "GatedDelta",
