@@ -287,6 +287,22 @@ def test_a_decode_step_costs_the_same_whatever_came_before(style: Any) -> None:
         assert near.state_bytes > 0
 
 
+def test_s4_convolves_in_training_and_steps_in_inference() -> None:
+    model = tfsim.load_model("s4-wikitext103")
+    layer = 1024 * (1 + 1 + 2 * 32 + 64) + 2 * 1024 * 1024 + 2 * 1024  # log dt, D, A, C; output projection and bias
+    assert parameters(model).by_group["ssm"] == 16 * layer
+    # FFTs: 2 (n log n) of vector work, no more
+    one, two = (
+        sum(op.vector_flops * n for _, n, op in count(model, seq_len=s).operators if op.name == "s4_convolution")
+        for s in (4096, 8192)
+    )
+    assert 2 < two / one < 2.2
+    near, far = (count(model, past_len=n, phase="decode") for n in (10, 1_000_000))
+    assert (near.flops, near.bytes_moved) == (far.flops, far.bytes_moved)
+    assert near.state_bytes == 16 * 1024 * 32 * 8 and near.kv_bytes == 0
+    assert tfsim.count(model, seq_len=256, phase="forward_backward").flops == 3 * tfsim.count(model, seq_len=256).flops
+
+
 def test_backward_is_twice_the_forward() -> None:
     for name in ("mamba-130m", "mamba2-130m", "rwkv-4-169m"):
         model = tfsim.load_model(name)
@@ -297,7 +313,7 @@ def test_backward_is_twice_the_forward() -> None:
 def test_arrays_broadcast() -> None:
     import numpy as np
 
-    for name in ("mamba-130m", "mamba2-130m", "rwkv-4-169m", "jamba-v0.1"):
+    for name in ("mamba-130m", "mamba2-130m", "rwkv-4-169m", "jamba-v0.1", "s4-wikitext103"):
         model = tfsim.load_model(name)
         lengths = np.array([100, 256, 1000])
         many = count(model, batch=2, seq_len=lengths, phase="forward_backward")

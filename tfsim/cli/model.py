@@ -106,6 +106,7 @@ def _print(facts: "ModelFacts") -> None:
             (f"weights in {facts.dtype}", two_units(facts.weight_bytes_as)),
             ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
             (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
+            *([("state per sequence", two_units(state))] if (state := facts.state_bytes_per_sequence) else []),
         ],
         title="Bytes (1 GB = 1e9 bytes, 1 GiB = 2**30 bytes)",
     )

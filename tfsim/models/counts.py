@@ -163,7 +163,7 @@ def layer_cache_bytes(spec: ModelSpec, block: str, *, tokens: Number, dtype: str
 def layer_state_bytes(spec: ModelSpec, block: str, *, dtype: str, tp: Number = 1) -> Number:
     """Bytes of the fixed-size state that one layer of kind ``block`` keeps per sequence, whatever its length."""
     mixer = spec.blocks[block].mixer
-    return 0 if mixer is None else mixer.state_bytes(element_bytes(spec.kv_format or dtype), tp)
+    return 0 if mixer is None else mixer.state_bytes(element_bytes(dtype), tp)
 
 
 def cache_bytes(spec: ModelSpec, *, batch: Number, tokens: Number, dtype: str, tp: Number = 1) -> Number:

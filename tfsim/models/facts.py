@@ -7,7 +7,7 @@ from typing import Any
 
 from tfsim.errors import unknown
 from tfsim.models.conventions import CONVENTIONS, training_flops
-from tfsim.models.counts import Parameters, cache_bytes, count, parameters, weights_of
+from tfsim.models.counts import Parameters, cache_bytes, count, parameters, state_bytes, weights_of
 from tfsim.models.decoder import segments
 from tfsim.models.shape import Shape
 from tfsim.models.spec import Block, LMHead, ModelSpec
@@ -27,9 +27,10 @@ class ModelFacts:
     what it answers if not with logits over tokens; ``formats``: number formats of the stored weights,
     the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``: all weights
     in ``dtype``; ``kv_bytes_per_token``: cached for one more token while every layer still keeps it;
-    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``training_flops_per_token``: forward and backward, by convention;
-    ``prefill_flops_per_token``: forward, causal mask counted as executed; ``decode_flops_per_token``: one new token
-    after ``seq_len`` cached ones (0: the model does not decode).
+    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``state_bytes_per_sequence``: recurrent states, whatever its
+    length; ``training_flops_per_token``: forward and backward, by convention; ``prefill_flops_per_token``: forward,
+    causal mask counted as executed; ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the
+    model does not decode).
     """
 
     name: str
@@ -54,6 +55,7 @@ class ModelFacts:
     kv_bytes_per_token: Number
     seq_len: int
     kv_bytes_per_sequence: Number
+    state_bytes_per_sequence: Number
     training_flops_per_token: dict[str, Number]
     prefill_flops_per_token: Number
     decode_flops_per_token: Number
@@ -106,6 +108,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         kv_bytes_per_token=cache_bytes(model, batch=1, tokens=1, dtype=dtype),
         seq_len=length,
         kv_bytes_per_sequence=cache_bytes(model, batch=1, tokens=length, dtype=dtype),
+        state_bytes_per_sequence=state_bytes(model, batch=1, dtype=dtype),
         training_flops_per_token=per_token,
         prefill_flops_per_token=_each(training_flops(model, length, "exact"), 3 * length),
         decode_flops_per_token=decode,
