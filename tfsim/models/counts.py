@@ -16,7 +16,7 @@ from tfsim.operators.backward import recompute as recomputed
 from tfsim.operators.core import Operator, Style, Tensor, Weight, kept_for_backward, total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
 from tfsim.plain import plain_fields
-from tfsim.units import Number, as_number, common_shape, minimum
+from tfsim.units import Number, as_number, common_shape
 
 GROUPS = (
     "embed_token",
@@ -155,9 +155,7 @@ def layer_cache_bytes(spec: ModelSpec, block: str, *, tokens: Number, dtype: str
     mixer = spec.blocks[block].mixer
     if mixer is None or not spec.decodes:
         return 0
-    span, _ = mixer.span
-    held = tokens if span is None else minimum(tokens, span)
-    return held * mixer.cached_per_token(tp) * element_bytes(spec.kv_format or dtype)
+    return mixer.cached(tokens, tp) * element_bytes(spec.kv_format or dtype)
 
 
 def layer_state_bytes(spec: ModelSpec, block: str, *, dtype: str, tp: Number = 1) -> Number:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfsim.models.dit import denoise_head
 from tfsim.models.evoformer import single_head
+from tfsim.models.hyper import hyper_collapse
 from tfsim.models.parts import apply_norm, as_stream, stream_tensor, token_table, weight_format
 from tfsim.models.shape import Shape
 from tfsim.models.spec import Classifier, LMHead, MaskedLMHead, ModelSpec, NoHead, Pooler, Projection
@@ -20,6 +21,9 @@ def head_operators(spec: ModelSpec, shape: Shape, *, loss: bool) -> list[Operato
     """Final norm, the head and, for training, the loss."""
     ops: list[Operator] = []
     x = stream_tensor("stream.out", spec, shape)
+    if spec.hyper_streams > 1:
+        ops += hyper_collapse(spec, shape)
+        x = ops[-1].output
     if spec.final_norm:
         # torch norms an fp32 stream without casting back before the scale
         norm = spec.norm.model_copy(update={"late_cast": True}) if spec.residual_fp32 else spec.norm

@@ -150,6 +150,7 @@ RULES: dict[str, Rule] = {
     "attention": _attention,
     "conv": _two_gradients,
     "delta_rule": _delta_rule,
+    "stream_mix": _two_gradients,
     "index_scores": _two_gradients,
     "scan": _two_gradients,
     "state_space_dual": _two_gradients,

@@ -17,6 +17,7 @@ from tfsim.errors import InputError, quote, unknown
 from tfsim.files import validate
 from tfsim.models.huggingface import (
     classic,
+    deepseek4,
     delta,
     dense,
     dit,
@@ -90,6 +91,7 @@ FAMILIES: dict[str, Family] = {
     "olmo2": Family(dense.OLMO2, dense.olmo2),
     "starcoder2": Family(dense.STARCODER2, dense.starcoder2, modules.STARCODER2_MODULES),
     "stablelm": Family(dense.STABLELM, dense.stablelm),
+    "deepseek_v4": Family(deepseek4.DEEPSEEK_V4, deepseek4.deepseek_v4, modules.DEEPSEEK_V4_MODULES),
     "deepseek_v32": Family(indexed.DEEPSEEK_V32, indexed.deepseek_v32),
     "glm_moe_dsa": Family(indexed.GLM_MOE_DSA, indexed.glm_moe_dsa),
     "minimax_m3_vl_text": Family(indexed.MINIMAX_M3, indexed.minimax_m3, modules.MINIMAX_M3_MODULES, "minimax_m3"),
@@ -196,7 +198,7 @@ def spec_from_config(
     if "quantization_config" in ignore_fields:
         quant_config = None
     formats = quantization.formats(
-        None if "quantization_config" in ignore_fields else config.get("quantization_config"),
+        None if "quantization_config" in ignore_fields else _quantization(config),
         quant_config,
         decoder.layers,
         family.names,
@@ -218,6 +220,12 @@ def spec_from_config(
         inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype)
         data["encoder"] = {"name": f"{title[:110]} encoder", "family": data["family"], **inner}
     return validate(ModelSpec, data, where)
+
+
+def _quantization(config: Mapping[str, Any]) -> object:
+    """quantization_config, with the experts' format that DeepSeek-V4 states beside it."""
+    inner, beside = config.get("quantization_config"), config.get("expert_dtype")
+    return {"expert_dtype": beside, **inner} if isinstance(inner, Mapping) and beside is not None else inner
 
 
 def _holds(config: Mapping[str, Any], field: str) -> bool:

@@ -8,7 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfsim.errors import InputError, quote
-from tfsim.models.spec import MLA, RWKV, Attention, Block, ChannelMix, DenseFFN, GatedDelta, Indexer, Mamba, Mamba2, MoE
+from tfsim.models.spec import (
+    MLA,
+    RWKV,
+    Attention,
+    Block,
+    ChannelMix,
+    CompressedAttention,
+    DenseFFN,
+    GatedDelta,
+    Indexer,
+    Mamba,
+    Mamba2,
+    MoE,
+)
 
 _ATTENTION = {
     "q_proj": "self_attn.q_proj",
@@ -95,6 +108,13 @@ STEP3_MODULES = Modules(
         **_LLAMA,
         **_shared("share_expert"),
         **_experts("moe.gate_proj", "moe.up_proj", "moe.down_proj", "moe.gate"),
+    }
+)
+DEEPSEEK_V4_MODULES = Modules(
+    {
+        **_LLAMA,
+        **{name: f"self_attn.{name}" for name in ("kv_proj", "o_a_proj", "o_b_proj")},
+        "index_q_proj": "self_attn.compressor.indexer.q_b_proj",
     }
 )
 GPT_OSS_MODULES = Modules(
@@ -219,6 +239,9 @@ def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
         gate = ("g_proj",) if mixer.output_gate == "head" else ()
         separate = ("q_proj", *keys, *gate, "o_proj", *_index_matrices(mixer.indexer))
         groups = {"attn": ("qkv_proj", "o_proj") if mixer.fused_qkv else separate}
+    elif isinstance(mixer, CompressedAttention):  # what makes compressed entries stays in the model's dtype
+        index = ("index_q_proj",) if mixer.compression and mixer.compression.indexer else ()
+        groups = {"attn": ("q_a_proj", "q_b_proj", "kv_proj", "o_a_proj", "o_b_proj", *index)}
     elif isinstance(mixer, GatedDelta):
         inputs = ("qkvz", "ba") if mixer.fused_input else ("qkv", "z", "b", "a")
         groups = {"ssm": (*(f"in_proj_{name}" for name in inputs), "out_proj")}
@@ -268,7 +291,7 @@ def plain(pattern: str) -> str:
 # Modules that hold no matrix of the decoder: naming them leaves nothing out.
 _ELSEWHERE = re.compile(
     r"norm|(^|\.)ln_|embed|vision|visual|projector|patch_merge|e_score_correction_bias|mtp|eh_proj|shared_head|rotary|"
-    r"gate$|router|conv1d|indexer|wte|wpe|lm_head|embed_out|shared_expert_gate|audio"
+    r"gate$|router|conv1d|indexer|compressor|_hc|hc_|sinks|wte|wpe|lm_head|embed_out|shared_expert_gate|audio"
 )
 
 

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from tfsim.models.spec.base import Flag, QKNorm, Real, Rope, Size, Strict
 from tfsim.models.spec.indexer import Indexer
-from tfsim.units import Number, ceil_div, maximum
+from tfsim.units import Number, ceil_div, maximum, minimum
 
 
 class MixerSpec(Strict):
@@ -42,6 +42,11 @@ class MixerSpec(Strict):
     def cached_per_token(self, tp: Number = 1) -> Number:
         """Cached elements per token on one device."""
         return 0
+
+    def cached(self, tokens: Number, tp: Number = 1) -> Number:
+        """Cached elements of a sequence of ``tokens`` on one device: at most those of its span."""
+        span, _ = self.span
+        return (tokens if span is None else minimum(tokens, span)) * self.cached_per_token(tp)
 
     def state_bytes(self, element: Number, tp: Number = 1) -> Number:
         """Bytes of the fixed-size state of one sequence on one device; ``element``: bytes of the cache's dtype."""

@@ -64,7 +64,8 @@ class ModelSpec(Strict):
     the stream between layers stays in fp32 (Mamba). ``sinusoidal``: computed positions are added, without parameters
     (Vaswani et al. 2017). ``encoder``: a stack
     that runs before this one: blocks with ``cross`` attend to its output, without any it stands beside (CLIP) or makes
-    tokens. ``shared_embeddings``: it reads this stack's token table.
+    tokens. ``hyper_streams``: residual streams that hyper-connections mix (DeepSeek-V4; 1: a plain residual).
+    ``shared_embeddings``: it reads this stack's token table.
     """
 
     schema_version: Literal[1] = Field(1, alias="schema")
@@ -93,6 +94,7 @@ class ModelSpec(Strict):
     head: Head = Field(LMHead(), discriminator="kind")
     encoder: ModelSpec | None = None
     shared_embeddings: Flag = False
+    hyper_streams: Size = 1
     per_layer_input: PerLayerInput | None = None
     tied_embeddings: Flag = False
     head_bias: Flag = False
