@@ -22,9 +22,9 @@ from tfsim.models.parts import BlockContext, as_stream, model_norm, stream_tenso
 from tfsim.models.per_layer import layer_input, per_layer_tables
 from tfsim.models.rwkv import channel_mix
 from tfsim.models.shape import Shape
-from tfsim.models.spec import ENCODER, Evoformer, ModelSpec, MoE
+from tfsim.models.spec import ENCODER, Evoformer, ModelSpec, MoE, Recurrent
 from tfsim.models.spec.ssm import ChannelMix
-from tfsim.operators.core import Operator, Tensor
+from tfsim.operators.core import Operator, Tensor, activation
 from tfsim.operators.elementwise import residual
 
 FIRST, LAST = "embedding", "head"
@@ -77,6 +77,8 @@ def block_input(spec: ModelSpec, name: str, shape: Shape) -> Tensor:
     mixer = spec.blocks[name].mixer
     if isinstance(mixer, Evoformer):
         return both_streams(spec, mixer, shape)
+    if isinstance(mixer, Recurrent) and mixer.d_input:
+        return activation("stream.in", shape.tokens * mixer.d_input, shape.style)
     return stream_tensor("stream.in", spec, shape)
 
 
@@ -162,6 +164,8 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
         return modulated_block(context, x, middle, mix, feed_forward)
     if block.residual == "none":
         ops = mix(context, x) if block.mixer is not None else []
+        if block.cross is not None:
+            ops += cross_attention(context, block.cross, ops[-1].output)
         return ops + (feed_forward(context, ops[-1].output if ops else x) if block.ffn is not None else [])
     before = block.residual in ("pre", "sandwich")
     after = block.residual in ("output", "sandwich")

@@ -79,8 +79,9 @@ def _vocabulary(spec: ModelSpec, x: Tensor, positions: Number, width: int, shape
         )
     if loss:
         # a decoder's labels are its own input, shifted into a tensor of their own
-        shifted = isinstance(spec.head, LMHead) and spec.encoder is None
-        wide = shifted or (isinstance(spec.head, LMHead) and spec.head.loss_fp32)
+        alone = isinstance(spec.head, LMHead) and spec.encoder is None
+        shifted = alone and isinstance(spec.head, LMHead) and spec.head.own_labels
+        wide = alone or (isinstance(spec.head, LMHead) and spec.head.loss_fp32)
         ops.append(cross_entropy(logits, tokens=positions, vocab=vocab, style=style, own_labels=shifted, fp32=wide))
     return ops
 

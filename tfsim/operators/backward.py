@@ -148,6 +148,7 @@ RULES: dict[str, Rule] = {
     "recurrent": _recurrent,
     "recurrent_cell": _memory_bound,
     "attention": _attention,
+    "additive_scores": _two_gradients,
     "conv": _two_gradients,
     "delta_rule": _delta_rule,
     "stream_mix": _two_gradients,

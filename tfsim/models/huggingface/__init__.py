@@ -128,6 +128,7 @@ FAMILIES: dict[str, Family] = {
     "transformer2017": Family(seq2seq.TRANSFORMER_2017, seq2seq.transformer_2017),
     "bamba": Family(hybrid.BAMBA, hybrid.bamba, modules.JAMBA_MODULES),
     "granitemoehybrid": Family(hybrid.GRANITE_HYBRID, hybrid.granite_hybrid, modules.GRANITE_HYBRID_MODULES),
+    "gnmt": Family(recurrent.GNMT, recurrent.gnmt),
     "rnn_lm": Family(recurrent.RNN_LM, recurrent.rnn_lm, family="rnn"),
 }
 

@@ -38,7 +38,7 @@ from tfsim.models.spec.model import (
     require_model,
 )
 from tfsim.models.spec.pattern import compress_layers, expand_layers
-from tfsim.models.spec.recurrent import Recurrent
+from tfsim.models.spec.recurrent import Additive, Recurrent
 from tfsim.models.spec.ssm import RWKV, S4, ChannelMix, Mamba, Mamba2
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "RWKV",
     "S4",
     "ActivationName",
+    "Additive",
     "AlignmentFrontend",
     "Attention",
     "AudioFrontend",

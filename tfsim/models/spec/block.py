@@ -13,7 +13,7 @@ from tfsim.models.spec.disentangled import Disentangled
 from tfsim.models.spec.evoformer import Evoformer
 from tfsim.models.spec.ffn import DenseFFN, MoE
 from tfsim.models.spec.mixers import MLA, Attention
-from tfsim.models.spec.recurrent import Recurrent
+from tfsim.models.spec.recurrent import Additive, Recurrent
 from tfsim.models.spec.ssm import RWKV, S4, ChannelMix, Mamba, Mamba2
 
 # A family adds its mixer or FFN here, and its operators to tfsim.models.mixers.MIXERS or tfsim.models.decoder.FFNS.
@@ -43,15 +43,15 @@ class Block(Strict):
     ffn: Annotated[FFN, Field(discriminator="kind")] | None
     residual: Residual = "pre"
     formats: dict[str, str] = Field(default_factory=dict)
-    cross: Attention | None = None
+    cross: Annotated[Attention | Additive, Field(discriminator="kind")] | None = None
     input_norm: Flag = True
 
     @model_validator(mode="after")
     def _not_empty(self) -> Block:
         if self.mixer is None and self.ffn is None:
             raise ValueError("a block needs a mixer, an ffn, or both")
-        if self.cross is not None and (self.mixer is None or self.residual not in ("pre", "post")):
-            raise ValueError("cross needs a mixer and residual pre or post")
+        if self.cross is not None and (self.mixer is None or self.residual not in ("pre", "post", "none")):
+            raise ValueError("cross needs a mixer and residual pre, post or none")
         if (self.mixer is None or self.ffn is None) and self.residual.startswith("parallel"):
             raise ValueError(f"residual {self.residual} needs both a mixer and an ffn")
         return self

@@ -13,11 +13,13 @@ from tfsim.models.spec.ffn import ActivationName
 class LMHead(Strict):
     """The output matrix over the vocabulary (``tied_embeddings`` and ``head_bias`` say how).
 
-    ``loss_fp32``: a model with an encoder takes its loss in fp32 too, as decoders alone always do.
+    ``loss_fp32``: a model with an encoder takes its loss in fp32 too, as decoders alone always do. ``own_labels``: the
+    loss of a decoder alone keeps a shifted copy of its input as labels, as transformers makes one.
     """
 
     kind: Literal["lm"] = "lm"
     loss_fp32: Flag = False
+    own_labels: Flag = True
 
     def describe(self) -> str:
         """In words."""

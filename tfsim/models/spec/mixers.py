@@ -35,6 +35,11 @@ class MixerSpec(Strict):
         return 0
 
     @property
+    def input_width(self) -> int | None:
+        """Width of what it is given where that is not the model's; None: d_model."""
+        return None
+
+    @property
     def output_width(self) -> int | None:
         """Width of what it hands on where that is not the model's by construction; None: always d_model."""
         return None

@@ -132,10 +132,15 @@ class ModelSpec(Strict):
         unknown = [name for name in dict.fromkeys(self.layer_blocks) if name not in self.blocks]
         if unknown:
             raise ValueError(f"layers names block {unknown[0]!r}, which is not one of blocks: {', '.join(self.blocks)}")
-        for name, block in self.blocks.items():
-            width = None if block.mixer is None else block.mixer.output_width
-            if width is not None and width != self.d_model:
-                raise ValueError(f"block {name!r} hands on {width} values, but d_model is {self.d_model}")
+        width = self.d_model
+        for name in self.layer_blocks:
+            mixer = self.blocks[name].mixer
+            if mixer is not None:
+                if (mixer.input_width or self.d_model) != width:
+                    raise ValueError(f"block {name!r} reads {mixer.input_width or self.d_model} values, given {width}")
+                width = mixer.output_width or self.d_model
+        if width != self.d_model:
+            raise ValueError(f"the last layer hands on {width} values, but d_model is {self.d_model}")
         unused = [name for name in self.blocks if name not in set(self.layer_blocks)]
         if unused:
             raise ValueError(f"block {unused[0]!r} is defined but layers never uses it")
