@@ -74,18 +74,23 @@ def _print(facts: "ModelFacts") -> None:
 
     p = facts.parameters
     length = f"{facts.seq_len:,} tokens"
+    cache = [
+        ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
+        (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
+    ]
     tied = "tied" if facts.tied_embeddings else "untied"
     print_facts(
         [
             ("family", facts.family),
             ("source", facts.source),
             *([("note", facts.note)] if facts.note else []),
+            *([("encoder layers", facts.encoder_layers)] if facts.encoder_layers else []),
             ("layers", f"{facts.n_layers}: {facts.layers}"),
             *((f"  {name}", words) for name, words in facts.blocks.items()),
             ("d_model", f"{facts.d_model:,}"),
-            ("input", facts.reads),
-            ("vocabulary", f"{facts.vocab_size:,}, {tied} embeddings" if facts.vocab_size else None),
-            ("head", facts.head),
+            *([("input", facts.reads)] if facts.reads else []),
+            *([("vocabulary", f"{facts.vocab_size:,}, {tied} embeddings")] if facts.vocab_size else []),
+            *([("head", facts.head)] if facts.head else []),
             ("max_seq_len", f"{facts.max_seq_len:,} tokens" if facts.max_seq_len else None),
         ],
         title=facts.name,
@@ -104,8 +109,7 @@ def _print(facts: "ModelFacts") -> None:
         [
             ("weights as published", f"{two_units(facts.weight_bytes)} in {', '.join(facts.formats)}"),
             (f"weights in {facts.dtype}", two_units(facts.weight_bytes_as)),
-            ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
-            (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
+            *(cache if facts.decodes else []),
             *([("state per sequence", two_units(state))] if (state := facts.state_bytes_per_sequence) else []),
         ],
         title="Bytes (1 GB = 1e9 bytes, 1 GiB = 2**30 bytes)",
@@ -117,7 +121,11 @@ def _print(facts: "ModelFacts") -> None:
                 for name, flops in facts.training_flops_per_token.items()
             ),
             ("prefill", f"{_flops(facts.prefill_flops_per_token)}  forward, as the mask lets it"),
-            ("decode", f"{_flops(facts.decode_flops_per_token)}  one token after {length}"),
+            *(
+                [("decode", f"{_flops(facts.decode_flops_per_token)}  one token after {length}")]
+                if facts.decodes
+                else []
+            ),
         ],
         title=f"FLOPs per token at {length} (a multiply-add is 2)",
     )

@@ -24,7 +24,8 @@ class ModelFacts:
     """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.
 
     ``layers``: the pattern of block names; ``blocks``: what each is; ``reads``: what it reads if not tokens; ``head``:
-    what it answers if not with logits over tokens; ``formats``: number formats of the stored weights,
+    what it answers if not with logits over tokens; ``decodes``: whether it generates text; ``encoder_layers``: number
+    and pattern of its encoder's; ``formats``: number formats of the stored weights,
     the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``: all weights
     in ``dtype``; ``kv_bytes_per_token``: cached for one more token while every layer still keeps it;
     ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``state_bytes_per_sequence``: recurrent states, whatever its
@@ -40,9 +41,11 @@ class ModelFacts:
     d_model: int
     n_layers: int
     layers: str
+    encoder_layers: str | None
     blocks: dict[str, str]
     reads: str | None
     head: str | None
+    decodes: bool
     vocab_size: int
     tied_embeddings: bool
     max_seq_len: int | None
@@ -93,9 +96,11 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         d_model=model.d_model,
         n_layers=model.n_layers,
         layers=model.layers,
+        encoder_layers=f"{model.encoder.n_layers}: {model.encoder.layers}" if model.encoder else None,
         blocks={name: describe(block) for name, block in model.all_blocks.items()},
         reads=model.frontend.describe() if model.frontend else None,
         head=None if isinstance(model.head, LMHead) else model.head.describe(),
+        decodes=model.decodes,
         vocab_size=model.vocab_size,
         tied_embeddings=model.tied_embeddings,
         max_seq_len=model.max_seq_len,
