@@ -303,6 +303,42 @@ def test_s4_convolves_in_training_and_steps_in_inference() -> None:
     assert tfsim.count(model, seq_len=256, phase="forward_backward").flops == 3 * tfsim.count(model, seq_len=256).flops
 
 
+@pytest.mark.parametrize(
+    ("name", "tp", "message"),
+    [
+        ("mamba-130m", 5, "tp 5 does not divide the 1536 channels"),
+        ("mamba2-130m", 5, "tp 5 does not divide the 24 Mamba heads"),
+        ("nemotron-3-nano-30b-a3b", 3, "tp 3 does not divide the 64 Mamba heads"),
+    ],
+)
+def test_cuts_are_refused_in_the_mixers_own_words(name: str, tp: int, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        tfsim.train(
+            tfsim.load_model(name),
+            tfsim.load_system("dgx-h100"),
+            devices=tp,
+            seq_len=2048,
+            global_batch=tp,
+            plan={"tp": tp},
+        )
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["mamba-2.8b", "mamba2-2.7b", "rwkv-4-3b", "jamba-v0.1", "nemotron-3-nano-30b-a3b"])
+def test_they_train_and_serve(name: str) -> None:
+    model, system = tfsim.load_model(name), tfsim.load_system("dgx-h100")
+    for tp in (1, 8):
+        step = tfsim.train(model, system, devices=64, seq_len=4096, global_batch=64, plan={"tp": tp, "zero_stage": 3})
+        assert step.step_time_s > 0
+    short, long = (
+        tfsim.serve(model, system, devices=8, plan={"tp": 8}, input_len=n, output_len=100, batch=8)
+        for n in (1_000, 100_000)
+    )
+    assert short.tpot_ms <= long.tpot_ms < 4 * short.tpot_ms
+    if name.startswith(("mamba", "rwkv")):
+        assert long.tpot_ms == pytest.approx(short.tpot_ms)
+
+
 def test_backward_is_twice_the_forward() -> None:
     for name in ("mamba-130m", "mamba2-130m", "rwkv-4-169m"):
         model = tfsim.load_model(name)

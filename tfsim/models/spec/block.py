@@ -18,7 +18,17 @@ from tfsim.models.spec.ssm import RWKV, S4, ChannelMix, Mamba, Mamba2
 
 # A family adds its mixer or FFN here, and its operators to tfsim.models.mixers.MIXERS or tfsim.models.decoder.FFNS.
 Mixer = (
-    Attention | Disentangled | MLA | Recurrent | Evoformer | GatedDelta | CompressedAttention | Mamba | Mamba2 | RWKV | S4
+    Attention
+    | Disentangled
+    | MLA
+    | Recurrent
+    | Evoformer
+    | GatedDelta
+    | CompressedAttention
+    | Mamba
+    | Mamba2
+    | RWKV
+    | S4
 )
 FFN = DenseFFN | MoE | ChannelMix
 

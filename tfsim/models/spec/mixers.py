@@ -20,6 +20,11 @@ class MixerSpec(Strict):
         raise NotImplementedError
 
     @property
+    def part_names(self) -> tuple[str, str]:
+        """What those parts are called, and those of the cache."""
+        return "attention heads", "KV heads"
+
+    @property
     def n_kv_parts(self) -> int | None:
         """Parts of its cache that are cut alike or, beyond their number, replicated (KV heads); None: no such parts."""
         return None

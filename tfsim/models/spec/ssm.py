@@ -28,6 +28,11 @@ class Mamba(MixerSpec):
     inner_norm: Norm | None = None
 
     @property
+    def part_names(self) -> tuple[str, str]:
+        """For messages."""
+        return "channels", "channels"
+
+    @property
     def n_parts(self) -> int:
         """Channels."""
         return self.d_inner
@@ -65,6 +70,11 @@ class Mamba2(MixerSpec):
         return self
 
     @property
+    def part_names(self) -> tuple[str, str]:
+        """For messages."""
+        return "Mamba heads", "Mamba groups"
+
+    @property
     def n_parts(self) -> int:
         """Heads."""
         return self.n_heads
@@ -93,6 +103,11 @@ class RWKV(MixerSpec):
     kind: Literal["rwkv"] = "rwkv"
     d_attn: Size
     d_shift: Size
+
+    @property
+    def part_names(self) -> tuple[str, str]:
+        """For messages."""
+        return "channels", "channels"
 
     @property
     def n_parts(self) -> int:
@@ -134,6 +149,11 @@ class S4(MixerSpec):
         if self.d_state % 2:
             raise ValueError(f"d_state ({self.d_state}) must be even: states come in conjugate pairs")
         return self
+
+    @property
+    def part_names(self) -> tuple[str, str]:
+        """For messages."""
+        return "channels", "channels"
 
     @property
     def n_parts(self) -> int:
