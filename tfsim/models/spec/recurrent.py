@@ -49,7 +49,9 @@ class Recurrent(MixerSpec):
     def describe(self) -> str:
         """Such as "LSTM 650 units"."""
         name = "Elman RNN" if self.cell == "rnn" else self.cell.upper()
-        return f"{'bidirectional ' if self.bidirectional else ''}{name} {self.d_hidden:,} units"
+        reads = " over input and attended" if self.attended else ""
+        skip = ", skip" if self.skip else ""
+        return f"{'bidirectional ' if self.bidirectional else ''}{name} {self.d_hidden:,} units{reads}{skip}"
 
 
 class Additive(MixerSpec):
