@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tfsim
@@ -177,3 +178,19 @@ def test_gnmt_decodes_one_step_at_a_time() -> None:
     assert got.cross_bytes == 50 * 2 * 1024 * 2
     assert got.kv_bytes == 0
     assert count(model, past_len=70, encoder_len=50, phase="decode").flops == got.flops
+
+
+@pytest.mark.parametrize("name", ["lstm-ptb-medium", "gnmt-v2-4layer", "dit-xl-2", "alphafold2-evoformer"])
+@pytest.mark.parametrize("style", ["eager", "fused"])
+def test_arrays_give_what_scalars_give(name: str, style: str) -> None:
+    """Recurrent and other families beside decoders: one pass over arrays, or one by one."""
+    model, takes = load_model(name), name.startswith(("gnmt", "alphafold"))
+
+    def run_one(batch: object, seq_len: object, encoder_len: object) -> Counts:
+        source = encoder_len if takes else None
+        return count(model, batch=batch, seq_len=seq_len, encoder_len=source, phase="forward_backward", style=style)  # type: ignore[arg-type]
+
+    together = run_one(np.array([1, 2]), np.array([64, 128]), np.array([16, 32]))
+    apart = [run_one(1, 64, 16), run_one(2, 128, 32)]
+    for field in ("flops", "saved_bytes", "bytes_moved", "state_bytes"):
+        assert np.allclose(getattr(together, field), [float(getattr(one, field)) for one in apart], rtol=1e-12), field
