@@ -191,7 +191,9 @@ def overrides(f: Fields, layers: Sequence[int], known: Sequence[str]) -> dict[st
     by_layer = {int(key): entry for key, entry in given.items() if isinstance(key, str) and key.isdecimal()}
     entries = [by_layer.get(i) for i in layers]
     first = entries[0] if entries else {}
-    good = isinstance(first, Mapping) and all(entry == first for entry in entries) and len(given) == len(entries)
+    if not isinstance(first, Mapping):
+        raise f.fault("per_layer_config", "must hold a mapping for each layer of one kind")
+    good = all(entry == first for entry in entries) and len(given) == len(entries)
     if not good or not all(key in known and type(value) is int and value > 0 for key, value in first.items()):
         raise f.fault("per_layer_config", f"must set {' and '.join(known)} alike for the layers of one kind")
     return dict(first)
