@@ -355,3 +355,40 @@ def test_gated_delta_trains_and_serves() -> None:
     assert all(isinstance(block.ffn, MoE) for block in model.blocks.values())
     served = tfsim.serve(model, system, devices=8, input_len=2000, output_len=100, batch=8)
     assert served.to_dict()
+
+
+# Quantisation lists as their publishers write them.
+
+
+def quantised(config: dict[str, Any], left_out: list[str], key: str = "modules_to_not_convert") -> ModelSpec:
+    quantization = {
+        "quant_method": "fp8",
+        "fmt": "e4m3",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128],
+        key: left_out,
+    }
+    return spec_from_config({**config, "quantization_config": quantization})
+
+
+def test_fp8_of_gated_delta_leaves_out_small_matrices() -> None:
+    small = ["linear_attn.conv1d", "linear_attn.in_proj_ba", "linear_attn.norm", "mlp.gate", "mlp.shared_expert_gate"]
+    names = [f"model.layers.{i}.{name}" for i in range(4) for name in small if i < 3 or "linear" not in name]
+    spec = quantised({"model_type": "qwen3_next", "num_hidden_layers": 4}, ["lm_head", "mtp.fc", *names])
+    delta = spec.blocks["gated_delta"].formats
+    assert "in_proj_ba" not in delta and "ssm" not in delta
+    assert delta["in_proj_qkvz"] == delta["out_proj"] == delta["moe_routed"] == "fp8_block"
+    assert spec.blocks["global"].formats["attn"] == "fp8_block" and spec.formats == {}
+
+
+def test_fp8_of_mimo_leaves_out_output_projections() -> None:
+    names = [f"model.layers.{i}.self_attn.o_proj" for i in range(48)]
+    config = {"model_type": "mimo_v2_flash"}
+    spec = quantised(config, [*names, "model.decoder.self_attn.o_proj"], key="ignored_layers")
+    formats = spec.blocks[spec.layer_blocks[1]].formats
+    assert "o_proj" not in formats and formats["q_proj"] == "fp8_block"
+
+
+def test_a_name_that_is_no_matrix_is_refused() -> None:
+    with pytest.raises(InputError, match=r"self_attn\.qq_proj"):
+        quantised({"model_type": "glm_moe_dsa"}, ["model.layers.3.self_attn.qq_proj"])

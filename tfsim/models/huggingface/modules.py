@@ -291,7 +291,8 @@ def plain(pattern: str) -> str:
 # Modules that hold no matrix of the decoder: naming them leaves nothing out.
 _ELSEWHERE = re.compile(
     r"norm|(^|\.)ln_|embed|vision|visual|projector|patch_merge|e_score_correction_bias|mtp|eh_proj|shared_head|rotary|"
-    r"gate$|router|conv1d|indexer|compressor|_hc|hc_|sinks|wte|wpe|lm_head|embed_out|shared_expert_gate|audio"
+    r"gate$|router|conv1d|A_log|dt_bias|^model\.decoder\.self_attn|indexer|compressor|_hc|hc_|sinks|wte|wpe|lm_head|"
+    r"embed_out|shared_expert_gate|audio"
 )
 
 

@@ -182,8 +182,10 @@ def _fp8(part: _Part) -> Scheme:
     """DeepSeek's and Qwen's fp8: every linear layer but the output matrix, unless a list says otherwise."""
     part.only(
         "quant_method activation_scheme fmt weight_block_size modules_to_not_convert ignored_layers scale_fmt "
-        "expert_dtype"
+        "expert_dtype packed_modules_mapping"
     )
+    if part.data.get("packed_modules_mapping") not in (None, {}):
+        raise part.fault("packed_modules_mapping", "must be empty")
     if part.data.get("fmt") not in (None, "e4m3", "float8_e4m3fn", "float8_e4m3"):
         raise part.fault("fmt", "must be e4m3")
     block = part.data.get("weight_block_size")

@@ -79,7 +79,7 @@ STEP3 = table(
     **{f"{_OTHER}.{name}": None for name in ("num_attention_heads", "num_attention_groups", "head_dim")},
     harmless="moe_router_scaling_factor swiglu_limits swiglu_limits_shared query_pre_attn_scalar mtp_layer_types "
     "mtp_mlp_layer_types max_seq_len yarn_only_types use_moe_router_bias need_fp32_gate num_local_experts "
-    "zero_centered "
+    "zero_centered moe_every_n_layer moe_layer_offset "
     f"{_OTHER}.attention_type {_OTHER}.true_head_dim",
     refused={
         "hidden_act": ("silu", "swigluoai"),
@@ -90,7 +90,8 @@ STEP3 = table(
         "gating": (True, "per-head"),
         "moe_router_activation": ("sigmoid",),
         "norm_expert_weight": (True,),
-        "moe_every_n_layer": (1,),
+        "att_impl_type": ("GQA",),
+        "use_rope_layers": ([], None),
         "use_mfa": (False,),
     },
     aliases={
