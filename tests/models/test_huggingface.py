@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.oracle import configurations
 from tfsim.errors import InputError
-from tfsim.models.counts import count
+from tfsim.models.counts import count, parameters
 from tfsim.models.huggingface import FAMILIES, MODEL_TYPES, spec_from_config
 from tfsim.models.huggingface.fields import Fields
 from tfsim.models.huggingface.harmless import words
@@ -103,12 +103,8 @@ def test_deepseek_v2_without_experts_per_token_counts_all_and_says_so() -> None:
 @pytest.mark.parametrize("row", hf_rows(), ids=lambda row: row["name"])
 def test_real_files_load_with_their_parameters(row: dict[str, str]) -> None:
     spec = load_model(HF / row["name"])
-    expected = int(row["params_total"]) - int(row["params_vision"] or 0)
-    if row["model_type"] == "kimi_k25":
-        expected -= 54_277_888  # the projector from vision to text, which the table files under "rest"
-    if row["model_type"] == "minimax_m3_vl":
-        expected -= 234_381_312
-    assert total(spec) == expected
+    assert total(spec) == int(row["params_total"])
+    assert parameters(spec).by_group["vision"] == int(row["params_vision"] or 0)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from typing import Any
 
 from tfsim.errors import unknown
 from tfsim.models.conventions import CONVENTIONS, training_flops
-from tfsim.models.counts import Parameters, cache_bytes, count, parameters, state_bytes, weights_of
-from tfsim.models.decoder import segments
-from tfsim.models.shape import Shape
+from tfsim.models.counts import Parameters, cache_bytes, count, parameters, state_bytes, stored_weights
 from tfsim.models.spec import Block, LMHead, ModelSpec
 from tfsim.operators.core import total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
@@ -82,7 +80,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
     decode = (
         count(model, past_len=length, phase="decode", dtype=dtype, encoder_len=source).flops if model.decodes else 0
     )
-    weights = weights_of(segments(model, Shape(1, 1)))
+    weights = stored_weights(model)
     sizes: dict[str, Number] = {}
     for weight, repeat in weights:
         sizes[weight.fmt] = sizes.get(weight.fmt, 0) + weight.bytes * repeat

@@ -40,6 +40,7 @@ from tfsim.models.huggingface import (
 from tfsim.models.huggingface.common import Decoder, stack_fields
 from tfsim.models.huggingface.fields import Fields, FieldTable
 from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
+from tfsim.models.huggingface.towers import TOWERS, tower
 from tfsim.models.spec import ModelSpec
 
 __all__ = ["FAMILIES", "MODEL_TYPES", "Family", "spec_from_config"]
@@ -185,6 +186,7 @@ def spec_from_config(
     absent = [field for field in ignore_fields if not _holds(config, field)]
     if absent:
         raise InputError(f"{where}: field {quote(absent[0])}: cannot be ignored, the file does not have it")
+    given = config
     model_type, config, note = _text_part(config, where, ignore_fields)
     family = FAMILIES[model_type]
     fields = Fields(config, family.table, where, ignore_fields)
@@ -220,6 +222,10 @@ def spec_from_config(
     if decoder.encoder is not None:
         inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype)
         data["encoder"] = {"name": f"{title[:110]} encoder", "family": data["family"], **inner}
+    eyes = tower(given.get("model_type"), given, where, ignore_fields, decoder.d_model)
+    if eyes is not None:
+        inner = stack_fields(eyes, eyes.layers, dtype)
+        data["vision"] = {"name": f"{title[:110]} vision", "family": data["family"], **inner}
     return validate(ModelSpec, data, where)
 
 
@@ -230,9 +236,10 @@ def _quantization(config: Mapping[str, Any]) -> object:
 
 
 def _holds(config: Mapping[str, Any], field: str) -> bool:
-    inner = config.get("text_config")
-    if isinstance(inner, Mapping) and _holds(inner, field):
-        return True
+    for part in ("text_config", "vision_config"):
+        inner = config.get(part)
+        if isinstance(inner, Mapping) and _holds(inner, field):
+            return True
     head, _, rest = field.partition(".")
     value = config.get(head)
     return field in config or (bool(rest) and isinstance(value, Mapping) and rest in value)
@@ -267,7 +274,9 @@ def _text_part(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> 
                 f"(--ignore-field {field} leaves it out)"
             )
     above = {field: config[field] for field in _TOP_LEVEL_OF_TEXT if config.get(field) is not None}
-    return inner, {**text, **above}, "text part only: the vision tower and its projector are left out"
+    towers = model_type in TOWERS and isinstance(config.get("vision_config"), Mapping)
+    note = "" if towers else "text part only: the vision tower and its projector are left out"
+    return inner, {**text, **above}, note
 
 
 def _own_name(config: Mapping[str, Any], model_type: str) -> str:

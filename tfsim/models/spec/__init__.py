@@ -25,7 +25,7 @@ from tfsim.models.spec.dit import Condition, DenoiseHead
 from tfsim.models.spec.evoformer import AlignmentFrontend, Evoformer, SingleHead
 from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
 from tfsim.models.spec.frontends import AudioFrontend, Frontend, PatchFrontend
-from tfsim.models.spec.heads import Classifier, Head, LMHead, MaskedLMHead, NoHead, Pooler, Projection
+from tfsim.models.spec.heads import Classifier, Head, LMHead, MaskedLMHead, Merger, NoHead, Pooler, Projection
 from tfsim.models.spec.indexer import Indexer
 from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.model import (
@@ -75,6 +75,7 @@ __all__ = [
     "Mamba",
     "Mamba2",
     "MaskedLMHead",
+    "Merger",
     "Mixer",
     "MoE",
     "ModelSpec",

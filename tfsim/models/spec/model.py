@@ -66,6 +66,8 @@ class ModelSpec(Strict):
     that runs before this one: blocks with ``cross`` attend to its output, without any it stands beside (CLIP) or makes
     tokens. ``hyper_streams``: residual streams that hyper-connections mix (DeepSeek-V4; 1: a plain residual).
     ``shared_embeddings``: it reads this stack's token table.
+    ``vision``: an image tower that makes tokens for this stack: stored and counted with it, in a group of its own; it
+    runs by itself (``count(model.vision)``).
     """
 
     schema_version: Literal[1] = Field(1, alias="schema")
@@ -94,6 +96,7 @@ class ModelSpec(Strict):
     head: Head = Field(LMHead(), discriminator="kind")
     encoder: ModelSpec | None = None
     shared_embeddings: Flag = False
+    vision: ModelSpec | None = None
     hyper_streams: Size = 1
     per_layer_input: PerLayerInput | None = None
     tied_embeddings: Flag = False
