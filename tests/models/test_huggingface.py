@@ -423,7 +423,7 @@ NO_LIVE_CLASS = {"grok-1", "grok1", "kimi_k2", "dbrx", "qwen3_vl_text", "qwen3_v
 
 # the class that tfsim takes without ``architectures``, where that is no causal language model
 LIVE_CLASS = {
-    **dict.fromkeys(("bert", "roberta", "deberta-v2", "modernbert"), "AutoModelForMaskedLM"),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "deberta-v2", "modernbert"), "AutoModelForMaskedLM"),
     **dict.fromkeys(("t5", "mt5", "bart", "switch_transformers"), "AutoModelForSeq2SeqLM"),
     "electra": "AutoModelForPreTraining",
     "whisper": "AutoModelForSpeechSeq2Seq",

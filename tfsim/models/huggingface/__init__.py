@@ -116,6 +116,7 @@ FAMILIES: dict[str, Family] = {
     "evoformer": Family(evoformer.EVOFORMER, evoformer.evoformer),
     "bert": Family(encoders.BERT, encoders.bert),
     "roberta": Family(encoders.ROBERTA, encoders.roberta),
+    "xlm-roberta": Family(encoders.ROBERTA, encoders.roberta),
     "electra": Family(encoders.ELECTRA, encoders.electra),
     "deberta-v2": Family(encoders.DEBERTA_V2, encoders.deberta_v2, family="deberta"),
     "modernbert": Family(encoders.MODERNBERT, encoders.modernbert),
