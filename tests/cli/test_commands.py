@@ -168,3 +168,17 @@ def test_compare_refuses_in_one_line(args: list[str], words: str, capsys: pytest
     assert captured.out == ""
     assert words in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_model_routing_shows_loads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "routing", "mixtral-8x7b", "--tokens", "4k", "--capacity-factor", "1.25"]) == 0
+    text = capsys.readouterr().out
+    for words in ("4,000 tokens, top 2 of 8", "1,000.0 token copies", "8.0 of 8", "dropped", "1,250"):
+        assert words in text
+    assert main(["model", "routing", "deepseek-v3", "--tokens", "1", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["touched"] == pytest.approx(8)
+    assert main(["model", "routing", "gpt2"]) == 2
+    assert "no experts" in capsys.readouterr().err
+    assert main(["model", "routing", "mixtral-8x7b", "--skew", "-1"]) == 2
+    assert "skew" in capsys.readouterr().err

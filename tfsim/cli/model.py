@@ -66,6 +66,51 @@ def show(
     _print(found)
 
 
+@app.command()
+def routing(
+    model: Annotated[str, typer.Argument(help="A model with experts: a name, a tfsim YAML, or a config.json.")],
+    tokens: Annotated[str, typer.Option(help="Tokens routed at once.", metavar="TOKENS")] = "8192",
+    skew: Annotated[float, typer.Option(help="Popularity falls with rank as rank**-skew; 0: uniform.")] = 0.0,
+    capacity_factor: Annotated[
+        float | None, typer.Option(help="An expert drops what is beyond this many mean loads (Switch).")
+    ] = None,
+    ignore_field: IgnoreField = None,
+    json: Json = False,
+) -> None:
+    """Show how tokens spread over a model's experts: mean and worst load, experts touched, tokens dropped."""
+    from tfsim.errors import InputError
+    from tfsim.models.load import load_model
+    from tfsim.models.routing import routing as route
+    from tfsim.models.spec import MoE
+
+    spec = load_model(model, ignore_fields=ignore_field or ())
+    # layers that differ only in their experts' sizes route alike
+    kinds = {(f.n_experts, f.top_k): f for block in spec.blocks.values() if isinstance(f := block.ffn, MoE)}
+    if not kinds:
+        raise InputError(f"model: {spec.name} has no experts to route to")
+    n = whole(quantity(tokens, "tokens", "--tokens"), "--tokens")
+    found = {moe: route(moe, n, skew=skew, capacity_factor=capacity_factor) for moe in kinds.values()}
+    if json:
+        from tfsim.cli.output import print_json
+
+        print_json(
+            [{"n_experts": moe.n_experts, "top_k": moe.top_k, "skew": skew, **vars(r)} for moe, r in found.items()]
+        )
+        return
+    from tfsim.cli.output import facts as print_facts
+
+    for moe, r in found.items():
+        print_facts(
+            [
+                ("mean load", f"{r.mean.mean():,.1f} token copies per expert, most popular {r.mean.max():,.1f}"),
+                ("worst load", f"{r.worst:,.1f} expected in the fullest expert: {r.imbalance:.2f} x the mean"),
+                ("experts touched", f"{r.touched:,.1f} of {moe.n_experts:,} expected"),
+                *([] if r.capacity is None else [("dropped", f"{r.dropped:.2%} of the copies, beyond {r.capacity:,}")]),
+            ],
+            title=f"{spec.name}: {r.tokens:,} tokens, top {moe.top_k} of {moe.n_experts:,}, skew {skew:g}",
+        )
+
+
 def _print(facts: "ModelFacts") -> None:
     from tfsim.cli.output import facts as print_facts
     from tfsim.models.conventions import CONVENTIONS
