@@ -12,7 +12,7 @@ LEVELS = [
     {"reports", "plots"},
     {"scenario"},
     {"validation", "measure"},
-    {"sizing"},
+    {"sizing", "comparison"},
     {"training", "serving"},
     {"economics", "intervals"},
     {"timing"},

@@ -145,3 +145,12 @@ def test_any_value_is_taken_or_refused_in_one_line(field: str, value: object) ->
     except InputError as error:
         assert "\n" not in str(error)
         assert str(error).isprintable()
+
+
+def test_a_scenario_needs_a_model_unless_it_compares(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("schema: 1\ntitle: t\nserve: {system: dgx-h100, input_len: 8, output_len: 8}\n")
+    with pytest.raises(InputError, match="'model' is missing"):
+        load_scenario(path)
+    path.write_text("schema: 1\ntitle: t\ncompare: {models: [gpt2, m.yaml], system: dgx-h100}\n")
+    assert load_scenario(path).compare.models == ["gpt2", str(tmp_path / "m.yaml")]

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfsim.comparison import compare
     from tfsim.errors import InputError
     from tfsim.hardware import load_device, load_system
     from tfsim.models import count, load_model
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "InputError",
     "__version__",
+    "compare",
     "count",
     "load_device",
     "load_model",
@@ -30,6 +32,7 @@ __all__ = [
 
 _HOME = {
     "InputError": "tfsim.errors",
+    "compare": "tfsim.comparison",
     "count": "tfsim.models",
     "load_device": "tfsim.hardware",
     "load_model": "tfsim.models",

@@ -42,9 +42,10 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     return _mapping(_yaml_tree(_read_text(path, _YAML_LIMIT), os.fspath(path)), path)
 
 
-def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_json(path: str | os.PathLike[str], *, infinity_as_text: bool = False) -> dict[str, Any]:
     """The object that a JSON file holds; duplicate keys, NaN and infinities are refused.
 
+    ``infinity_as_text``: the bare word Infinity, which transformers writes for limits that are open, is read as text.
     Raises: InputError, one line naming the file and, where known, the line and field.
     """
     where = os.fspath(path)
@@ -53,6 +54,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
         tree = json.loads(
             text,
             object_pairs_hook=_unique_pairs,
+            parse_constant=lambda word: word if infinity_as_text and word == "Infinity" else float(word),
             parse_int=lambda digits: math.inf if len(digits) > _DIGITS_LIMIT else int(digits),
         )
     except json.JSONDecodeError as error:

@@ -1,13 +1,14 @@
 """The YAML question: parse it, check it, answer it.
 
-A scenario names one model and asks what training it takes, what serving it gives, or both. ``docs/cli.md`` shows the
-form; ``tfsim train`` and ``tfsim serve`` build the same questions from their options.
+A scenario names one model and asks what training it takes, what serving it gives, or both; or it compares several
+models as the context grows. ``docs/cli.md`` shows the form; ``tfsim train``, ``serve`` and ``compare`` build the same
+questions from their options.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -25,6 +26,7 @@ from tfsim.units import parse_quantity
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tfsim.comparison import Crossing
     from tfsim.serving import ServingEstimate
     from tfsim.training import TrainingEstimate
 
@@ -170,16 +172,40 @@ class ServingQuestion(Strict):
     overrides: Overrides = Overrides()
 
 
+CONTEXTS = (128, 1024, 8192, 65_536, 1_048_576)
+
+
+class ComparisonQuestion(Strict):
+    """The same pass of ``batch`` sequences for several ``models`` on one device of ``system``, at each of ``seq_lens``.
+    Fields as in ``tfsim.compare``."""
+
+    models: Annotated[list[Name], Field(min_length=1, max_length=20)]
+    system: Name
+    seq_lens: Annotated[list[Tokens], Field(min_length=1, max_length=64)] = list(CONTEXTS)
+    batch: Annotated[int, _read("count", whole=True, least=1)] = 1
+    dtype: Name = "bf16"
+    software: Name = "fused"
+    overrides: Overrides = Overrides()
+
+
 class Scenario(Strict):
-    """One file of scenarios/. ``overrides`` hold for training and serving; those inside each come first."""
+    """One file of scenarios/. ``model`` is what ``train`` and ``serve`` are about; ``compare`` names its own.
+    ``overrides`` hold for all questions; those inside each come first."""
 
     schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(alias="schema")
     title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_one_paragraph)]
     about: Annotated[str, Field(max_length=2000), AfterValidator(_one_paragraph)] = ""
-    model: Name
+    model: Name | None = None
     train: TrainingQuestion | None = None
     serve: ServingQuestion | None = None
+    compare: ComparisonQuestion | None = None
     overrides: Overrides = Overrides()
+
+    @model_validator(mode="after")
+    def _about_something(self) -> Self:
+        if self.model is None and (self.train is not None or self.serve is not None or self.compare is None):
+            raise ValueError("'model' is missing: what to train and serve (only compare names its own models)")
+        return self
 
 
 @dataclass(frozen=True)
@@ -209,23 +235,45 @@ class ServingAnswer:
 
 
 @dataclass(frozen=True)
+class ComparisonAnswer:
+    """The table of a comparison (columns as ``tfsim.compare``), where its cases cross, and the system it holds for."""
+
+    table: DataFrame
+    crossings: list[Crossing]
+    system: System
+    confidence: str = "times uncalibrated (first principles, one device); counts and bytes as of tfsim.count"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "system": self.system.name,
+            "device": self.system.device.name,
+            "rows": self.table.to_dict(orient="records"),
+            "crossings": [asdict(crossing) for crossing in self.crossings],
+            "confidence": self.confidence,
+        }
+
+
+@dataclass(frozen=True)
 class ScenarioResult:
     """The answers to a scenario."""
 
     scenario: Scenario
-    model: ModelSpec
-    facts: ModelFacts
+    model: ModelSpec | None = None
+    facts: ModelFacts | None = None
     train: TrainingAnswer | None = None
     serve: ServingAnswer | None = None
+    compare: ComparisonAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
             "title": self.scenario.title,
             "about": self.scenario.about,
-            "model": self.facts.to_dict(),
+            "model": None if self.facts is None else self.facts.to_dict(),
             "train": None if self.train is None else self.train.to_dict(),
             "serve": None if self.serve is None else self.serve.to_dict(),
+            "compare": None if self.compare is None else self.compare.to_dict(),
             "scenario": self.scenario.model_dump(by_alias=True, exclude_none=True),
         }
 
@@ -239,9 +287,10 @@ def load_scenario(name_or_path: str | os.PathLike[str]) -> Scenario:
     path = _scenario_path(os.fspath(name_or_path))
     data = read_yaml(path)
     _localise(data, "model", path.parent)
-    for part in ("train", "serve"):
+    for part in ("train", "serve", "compare"):
         if isinstance(data.get(part), dict):
             _localise(data[part], "system", path.parent)
+            _localise(data[part], "models", path.parent)
     return validate(Scenario, data, str(path))
 
 
@@ -261,18 +310,21 @@ def run_scenario(scenario: Scenario, overrides: Overrides = NO_OVERRIDES) -> Sce
 
     Raises: InputError when the model, a system or a plan cannot be.
     """
-    model = load_model(scenario.model)
 
-    def rates_of(question: TrainingQuestion | ServingQuestion) -> Overrides:
+    def rates_of(question: TrainingQuestion | ServingQuestion | ComparisonQuestion) -> Overrides:
         return overrides.over(question.overrides.over(scenario.overrides))
 
-    training = serving = None
-    if scenario.train is not None:
-        training = answer_training(model, scenario.train, rates_of(scenario.train))
-    if scenario.serve is not None:
-        serving = answer_serving(model, scenario.serve, rates_of(scenario.serve))
-    seq_len = None if training is None else int(training.estimate.seq_len)
-    return ScenarioResult(scenario, model, model_facts(model, seq_len=seq_len), training, serving)
+    model = facts = training = serving = comparison = None
+    if scenario.model is not None:
+        model = load_model(scenario.model)
+        if scenario.train is not None:
+            training = answer_training(model, scenario.train, rates_of(scenario.train))
+        if scenario.serve is not None:
+            serving = answer_serving(model, scenario.serve, rates_of(scenario.serve))
+        facts = model_facts(model, seq_len=None if training is None else int(training.estimate.seq_len))
+    if scenario.compare is not None:
+        comparison = answer_comparison(scenario.compare, rates_of(scenario.compare))
+    return ScenarioResult(scenario, model, facts, training, serving, comparison)
 
 
 def answer_training(
@@ -306,6 +358,17 @@ def answer_serving(model: ModelSpec, question: ServingQuestion, overrides: Overr
     return ServingAnswer(serve(model, system, plan=plan, **given, **overrides.rates), system)
 
 
+def answer_comparison(question: ComparisonQuestion, overrides: Overrides = NO_OVERRIDES) -> ComparisonAnswer:
+    """Answer one comparison. Raises: InputError when a model, the system or a length cannot be."""
+    from tfsim.comparison import compare, crossings
+
+    system = load_system(question.system).with_overrides(overrides.set)
+    models = [load_model(name) for name in question.models]
+    how: dict[str, Any] = {name: getattr(question, name) for name in ("seq_lens", "batch", "dtype")}
+    table = compare(models, system, **how, software_name=question.software)
+    return ComparisonAnswer(table, crossings(table), system)
+
+
 def _scenario_path(text: str) -> Path:
     if not text:
         raise InputError("a scenario is a name or a path, not an empty text")
@@ -321,7 +384,13 @@ def _is_path(text: str) -> bool:
 
 
 def _localise(data: dict[str, Any], key: str, folder: Path) -> None:
-    """Turn a relative path under ``key`` into one from ``folder``."""
+    """Turn a relative path under ``key``, or each in a list of them, into one from ``folder``."""
     value = data.get(key)
-    if isinstance(value, str) and _is_path(value):
-        data[key] = str(folder / value)
+    if isinstance(value, list):
+        data[key] = [_from(folder, item) for item in value]
+    elif value is not None:
+        data[key] = _from(folder, value)
+
+
+def _from(folder: Path, value: Any) -> Any:
+    return str(folder / value) if isinstance(value, str) and _is_path(value) else value

@@ -158,6 +158,15 @@ def maximum(*numbers: Number) -> Number:
     return reduce(np.maximum, map(_float_array, numbers))
 
 
+def log2(x: Number) -> Number:
+    """Logarithm to base 2, of a number or element by element."""
+    if _all_scalar(x):
+        return math.log2(x)
+    import numpy as np
+
+    return np.log2(_float_array(x))
+
+
 def where(condition: Any, a: Number, b: Number) -> Number:
     """a where the condition holds, else b; a or b itself when the condition is one bool."""
     if getattr(condition, "ndim", 0) == 0:

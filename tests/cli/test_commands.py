@@ -128,3 +128,57 @@ def test_model_show_needs_neither_numpy_nor_rich() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_compare_prints_a_table_per_case_and_the_crossings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "gpt2", "mamba-130m", "--on", "dgx-a100", "--seq-lens", "256,65536"]) == 0
+    text = capsys.readouterr().out
+    for words in ("gpt2 (standard attention): 124M", "mamba-130m: 129M", "65,536", "more than the device has",
+                  "mamba-130m passes gpt2 between 256 and 65,536 tokens", "uncalibrated"):  # fmt: skip
+        assert words in text
+
+
+def test_compare_json_has_every_row_and_crossing(capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["compare", "gpt2", "mamba-130m", "--on", "dgx-a100", "--seq-lens", "256,65536", "--json"]
+    assert main(args) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [(row["model"], row["seq_len"]) for row in found["rows"]] == [
+        (model, n) for model in ("gpt2", "gpt2 (standard attention)", "mamba-130m") for n in (256, 65_536)
+    ]
+    assert {"quantity": "decode_s", "winner": "mamba-130m", "loser": "gpt2", "after": 256, "by": 65_536} in (
+        found["crossings"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["gpt2", "gpt3x", "--on", "dgx-a100"], "unknown model 'gpt3x'"),
+        (["gpt2", "gpt2", "--on", "dgx-a100"], "given twice"),
+        (["gpt2", "--on", "dgx-a10"], "dgx-a100"),
+        (["gpt2", "--on", "dgx-a100", "--seq-lens", "128,x"], "--seq-lens"),
+        (["gpt2", "--on", "dgx-a100", "--seq-lens", ""], "--seq-lens"),
+        (["gpt2", "--on", "dgx-a100", "--batch", "0"], "--batch"),
+        (["gpt2", "--on", "dgx-a100", "--dtype", "bf17"], "bf16"),
+    ],
+)
+def test_compare_refuses_in_one_line(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *args]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_model_routing_shows_loads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "routing", "mixtral-8x7b", "--tokens", "4k", "--capacity-factor", "1.25"]) == 0
+    text = capsys.readouterr().out
+    for words in ("4,000 tokens, top 2 of 8", "1,000.0 token copies", "8.0 of 8", "dropped", "1,250"):
+        assert words in text
+    assert main(["model", "routing", "deepseek-v3", "--tokens", "1", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["touched"] == pytest.approx(8)
+    assert main(["model", "routing", "gpt2"]) == 2
+    assert "no experts" in capsys.readouterr().err
+    assert main(["model", "routing", "mixtral-8x7b", "--skew", "-1"]) == 2
+    assert "skew" in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from tests.oracle_stacks import saved, spec, wrong_flops, wrong_parameters
@@ -9,8 +11,9 @@ from tfsim.errors import InputError
 from tfsim.models.counts import count, parameters
 from tfsim.models.huggingface import spec_from_config
 
-PARAMETERS = {"bert": 3, "roberta": 2, "vit": 12, "clip": 3}
-FLOPS = {"bert": 15 + 6, "roberta": 4, "vit": 11 + 6, "clip": 15 + 6}
+CAUSAL: tuple[Literal["full", "halved"], ...] = ("full", "halved")
+PARAMETERS = {"bert": 3, "roberta": 2, "deberta": 4, "vit": 12, "clip": 3}
+FLOPS = {"bert": 15 + 6, "roberta": 4, "deberta": 7, "vit": 11 + 6, "clip": 15 + 6}
 
 
 @pytest.mark.parametrize("family", PARAMETERS)
@@ -50,6 +53,16 @@ def test_saved_bytes_of_clip_are_close() -> None:
         assert got[2] == pytest.approx(fixed, rel=0.25), row
 
 
+def test_saved_bytes_of_deberta_are_close() -> None:
+    found = list(saved("deberta"))
+    assert len(found) == 10
+    for row, (total, slope, fixed), got in found:
+        assert got[1] == slope, row
+        # the embeddings keep a mask of the tokens; a layer that runs again is not given all that it makes first
+        assert got[0] == pytest.approx(total, rel=0.001 if row["checkpoint"] == "none" else 0.05), row
+        assert got[2] == pytest.approx(fixed, rel=0.06), row
+
+
 # Published figures.
 
 
@@ -59,6 +72,8 @@ def test_saved_bytes_of_clip_are_close() -> None:
         ("bert-base-mlm", 110, 0.01),  # Devlin et al. 2019, section 3: 110M
         ("bert-large-mlm", 340, 0.02),  # the same: 340M
         ("roberta-base-mlm", 125, 0.01),  # Liu et al. 2019, fairseq README: 125M
+        ("deberta-v3-base", 184, 0.002),  # He et al. 2023, model card: 86M backbone + 98M embedding
+        ("deberta-v3-large", 435, 0.003),  # the same: 304M + 131M
         ("vit-b16", 86, 0.01),  # Dosovitskiy et al. 2021, table 1: 86M
         ("vit-l16", 307, 0.01),  # the same: 307M
         ("vit-h14", 632, 0.001),  # the same: 632M
@@ -74,6 +89,23 @@ def test_published_flops_of_vit() -> None:
     flops = count(spec("vit-b16"), style="eager").flops
     assert flops == pytest.approx(35.13e9, rel=0.001)
     assert flops / 2 == pytest.approx(17.6e9, rel=0.01)
+
+
+def test_published_parameters_of_electra_and_modernbert() -> None:
+    """ELECTRA-small: 14M (Clark et al. 2020, table 1); ModernBERT-base and -large: 149M, 395M (Warner et al. 2024)."""
+    assert parameters(spec_from_config({"model_type": "electra"})).total == pytest.approx(14e6, rel=0.04)
+    base = spec_from_config({"model_type": "modernbert"})
+    assert parameters(base).total == pytest.approx(149e6, rel=0.01)
+    sizes = {"hidden_size": 1024, "intermediate_size": 2624, "num_hidden_layers": 28, "num_attention_heads": 16}
+    assert parameters(spec_from_config({"model_type": "modernbert", **sizes})).total == pytest.approx(395e6, rel=0.01)
+
+
+def test_local_attention_to_both_sides_is_a_band() -> None:
+    model = spec_from_config({"model_type": "modernbert"})
+    assert model.block_counts == {"global": 1, "local": 14, "global_v2": 7} and not model.blocks["global"].input_norm
+    full, band = (count(model, seq_len=1024, causal=causal).flops_by_component["attn_core"] for causal in CAUSAL)
+    reach = 1024 * 129 - 64 * 65
+    assert full == 22 * 4 * 1024 * 1024 * 768 and band == (8 * 1024 * 1024 + 14 * reach) * 4 * 768
 
 
 def test_any_image_size() -> None:
@@ -94,7 +126,7 @@ def test_a_doubled_sequence_costs_four_times_the_attention() -> None:
 
 
 def test_an_encoder_sees_every_key_whatever_the_convention() -> None:
-    flops = [count(spec("bert-base"), seq_len=128, causal=causal).flops for causal in ("full", "halved")]
+    flops = [count(spec("bert-base"), seq_len=128, causal=causal).flops for causal in CAUSAL]
     assert flops[0] == flops[1]
 
 

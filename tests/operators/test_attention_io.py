@@ -94,6 +94,12 @@ def test_theorem_2(version: int) -> None:
     assert moved(n, A100_SRAM) == pytest.approx(2 * constant * n * n * 64 * 64 / (A100_SRAM / 2), rel=0.05)
 
 
+def test_flops_are_quadratic_either_way() -> None:
+    for style in (EAGER, FLASH1):
+        short, long = (total(op.flops for op in gpt2_medium(style, n)) for n in (1024, 2048))
+        assert long == 4 * short
+
+
 def test_kept_memory_is_linear_with_tiles_and_quadratic_without() -> None:
     kept = {
         style: [float(kept_for_backward(gpt2_medium(style, n)).bytes) for n in (4096, 8192)]

@@ -21,11 +21,20 @@ def pictures(result: "ScenarioResult") -> "list[Picture]":
 
 
 def _charts(result: "ScenarioResult") -> "Iterator[tuple[str, str, Figure]]":
+    from tfsim.comparison import QUANTITIES
     from tfsim.plots.bars import MemoryBar, memory_bars, time_breakdown
+    from tfsim.plots.context import by_context
     from tfsim.plots.points import serving_points, training_points
     from tfsim.plots.roofline import roofline
     from tfsim.reports.summary import serving_memory, serving_times, training_memory, training_times
 
+    if result.compare is not None:
+        device = result.compare.system.device
+        panels = {column: QUANTITIES[column] for column in ("prefill_s", "decode_s", "train_s", "infer_memory_bytes")}
+        chart = by_context(result.compare.table, panels, float(device.require("capacity_bytes")), f"One {device.name}")
+        yield "context", "Time and memory against context length; dotted: more memory than the device has.", chart
+    if result.model is None or result.facts is None:
+        return
     training, serving, name = result.train, result.serve, result.facts.name
     bars = []
     if training is not None:

@@ -26,6 +26,7 @@ class Commands(LazyGroup):
         "hardware": Lazy("tfsim.cli.hardware", "Devices and systems: list, show, compare."),
         "train": Lazy("tfsim.cli.train", "Time, memory and cost of training a model on a system."),
         "serve": Lazy("tfsim.cli.serve", "Latency, throughput and cost of serving a model."),
+        "compare": Lazy("tfsim.cli.compare", "Architectures side by side as the context grows."),
         "run": Lazy("tfsim.cli.run", "Answer the questions of a scenario file, and write reports."),
     }
 

@@ -66,6 +66,51 @@ def show(
     _print(found)
 
 
+@app.command()
+def routing(
+    model: Annotated[str, typer.Argument(help="A model with experts: a name, a tfsim YAML, or a config.json.")],
+    tokens: Annotated[str, typer.Option(help="Tokens routed at once.", metavar="TOKENS")] = "8192",
+    skew: Annotated[float, typer.Option(help="Popularity falls with rank as rank**-skew; 0: uniform.")] = 0.0,
+    capacity_factor: Annotated[
+        float | None, typer.Option(help="An expert drops what is beyond this many mean loads (Switch).")
+    ] = None,
+    ignore_field: IgnoreField = None,
+    json: Json = False,
+) -> None:
+    """Show how tokens spread over a model's experts: mean and worst load, experts touched, tokens dropped."""
+    from tfsim.errors import InputError
+    from tfsim.models.load import load_model
+    from tfsim.models.routing import routing as route
+    from tfsim.models.spec import MoE
+
+    spec = load_model(model, ignore_fields=ignore_field or ())
+    # layers that differ only in their experts' sizes route alike
+    kinds = {(f.n_experts, f.top_k): f for block in spec.blocks.values() if isinstance(f := block.ffn, MoE)}
+    if not kinds:
+        raise InputError(f"model: {spec.name} has no experts to route to")
+    n = whole(quantity(tokens, "tokens", "--tokens"), "--tokens")
+    found = {moe: route(moe, n, skew=skew, capacity_factor=capacity_factor) for moe in kinds.values()}
+    if json:
+        from tfsim.cli.output import print_json
+
+        print_json(
+            [{"n_experts": moe.n_experts, "top_k": moe.top_k, "skew": skew, **vars(r)} for moe, r in found.items()]
+        )
+        return
+    from tfsim.cli.output import facts as print_facts
+
+    for moe, r in found.items():
+        print_facts(
+            [
+                ("mean load", f"{r.mean.mean():,.1f} token copies per expert, most popular {r.mean.max():,.1f}"),
+                ("worst load", f"{r.worst:,.1f} expected in the fullest expert: {r.imbalance:.2f} x the mean"),
+                ("experts touched", f"{r.touched:,.1f} of {moe.n_experts:,} expected"),
+                *([] if r.capacity is None else [("dropped", f"{r.dropped:.2%} of the copies, beyond {r.capacity:,}")]),
+            ],
+            title=f"{spec.name}: {r.tokens:,} tokens, top {moe.top_k} of {moe.n_experts:,}, skew {skew:g}",
+        )
+
+
 def _print(facts: "ModelFacts") -> None:
     from tfsim.cli.output import facts as print_facts
     from tfsim.models.conventions import CONVENTIONS
@@ -74,18 +119,23 @@ def _print(facts: "ModelFacts") -> None:
 
     p = facts.parameters
     length = f"{facts.seq_len:,} tokens"
+    cache = [
+        ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
+        (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
+    ]
     tied = "tied" if facts.tied_embeddings else "untied"
     print_facts(
         [
             ("family", facts.family),
             ("source", facts.source),
             *([("note", facts.note)] if facts.note else []),
+            *([("encoder layers", facts.encoder_layers)] if facts.encoder_layers else []),
             ("layers", f"{facts.n_layers}: {facts.layers}"),
             *((f"  {name}", words) for name, words in facts.blocks.items()),
             ("d_model", f"{facts.d_model:,}"),
-            ("input", facts.reads),
-            ("vocabulary", f"{facts.vocab_size:,}, {tied} embeddings" if facts.vocab_size else None),
-            ("head", facts.head),
+            *([("input", facts.reads)] if facts.reads else []),
+            *([("vocabulary", f"{facts.vocab_size:,}, {tied} embeddings")] if facts.vocab_size else []),
+            *([("head", facts.head)] if facts.head else []),
             ("max_seq_len", f"{facts.max_seq_len:,} tokens" if facts.max_seq_len else None),
         ],
         title=facts.name,
@@ -104,8 +154,8 @@ def _print(facts: "ModelFacts") -> None:
         [
             ("weights as published", f"{two_units(facts.weight_bytes)} in {', '.join(facts.formats)}"),
             (f"weights in {facts.dtype}", two_units(facts.weight_bytes_as)),
-            ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
-            (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
+            *(cache if facts.decodes else []),
+            *([("state per sequence", two_units(state))] if (state := facts.state_bytes_per_sequence) else []),
         ],
         title="Bytes (1 GB = 1e9 bytes, 1 GiB = 2**30 bytes)",
     )
@@ -116,7 +166,11 @@ def _print(facts: "ModelFacts") -> None:
                 for name, flops in facts.training_flops_per_token.items()
             ),
             ("prefill", f"{_flops(facts.prefill_flops_per_token)}  forward, as the mask lets it"),
-            ("decode", f"{_flops(facts.decode_flops_per_token)}  one token after {length}"),
+            *(
+                [("decode", f"{_flops(facts.decode_flops_per_token)}  one token after {length}")]
+                if facts.decodes
+                else []
+            ),
         ],
         title=f"FLOPs per token at {length} (a multiply-add is 2)",
     )

@@ -41,7 +41,7 @@ def run(
         written = [] if out is None else _write_reports(result, out, scenario)
         print_json(result.to_dict() | {"reports": written})
         return
-    from tfsim.cli.screen import print_sections
+    from tfsim.cli.screen import print_comparison, print_sections
     from tfsim.reports.summary import confidence, sections
 
     print_sections(
@@ -50,6 +50,8 @@ def run(
         about=result.scenario.about,
         closing=f"Confidence: {confidence(result)}",
     )
+    if result.compare is not None:
+        print_comparison(result.compare)
     for path in _write_reports(result, out or Path("tfsim-reports"), scenario):
         print(f"Report: {path}")
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.panel import Panel
     from rich.text import Text
 
+    from tfsim.scenario import ComparisonAnswer
+
 WIDTH = 100
 _LONGEST = 4000
 _LABEL = 11
@@ -111,3 +113,17 @@ def _legend(bar: Bar, width: int) -> "Text":
         text.append(_FILLS[part.look % len(_FILLS)], style=_COLOURS[part.look % len(_COLOURS)]).append(entry)
         used += size
     return text
+
+
+def print_comparison(answer: "ComparisonAnswer") -> None:
+    """Print a comparison as a table per case."""
+    from tfsim.cli.output import table
+    from tfsim.reports.summary import BEYOND, comparison_rows
+
+    rows = comparison_rows(answer)
+    columns = [name for name in rows[0] if name not in ("model", "parameters")]
+    for model, parameters in dict.fromkeys((row["model"], row["parameters"]) for row in rows):
+        mine = [[row[name] for name in columns] for row in rows if row["model"] == model]
+        table(columns, mine, title=f"{model}: {parameters} parameters")
+    if any(BEYOND in cell for row in rows for cell in row.values()):
+        screen().print(f"{BEYOND.strip()} more than the device has: the times assume it had it.", style="dim")

@@ -16,7 +16,7 @@ from tfsim.operators.backward import recompute as recomputed
 from tfsim.operators.core import Operator, Style, Tensor, Weight, kept_for_backward, total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
 from tfsim.plain import plain_fields
-from tfsim.units import Number, as_number, common_shape, minimum
+from tfsim.units import Number, as_number, common_shape
 
 GROUPS = (
     "embed_token",
@@ -34,6 +34,7 @@ GROUPS = (
     "pair",
     "norm",
     "other",
+    "vision",
 )
 COMPONENTS = (
     "attn_proj",
@@ -60,7 +61,7 @@ class Parameters:
     input embedding or not; ``active``: what one token touches, experts not chosen left out;
     ``active_less_input_embedding``: less the input table where it is not the output matrix as well;
     ``non_embedding``: without token, position and other embeddings and the untied output matrix (Kaplan 2020);
-    ``by_group``: by the groups of the oracle tables."""
+    ``by_group``: by the groups of the oracle tables, and ``vision``: the image tower of a multimodal model."""
 
     total: int
     tied: int
@@ -116,6 +117,12 @@ def weights_of(parts: Iterable[Segment]) -> list[tuple[Weight, int]]:
     return list(found.values())
 
 
+def stored_weights(spec: ModelSpec) -> list[tuple[Weight, int]]:
+    """Every weight that the model is stored with and its number of copies, an image tower's included."""
+    own = weights_of(segments(spec, Shape(1, 1)))
+    return own if spec.vision is None else own + stored_weights(spec.vision)
+
+
 def parameters(spec: ModelSpec) -> Parameters:
     """Exact parameter counts of ``spec``."""
     groups = dict.fromkeys(GROUPS, 0)
@@ -131,6 +138,10 @@ def parameters(spec: ModelSpec) -> Parameters:
             groups[weight.group] += elements
             if weight.group == "moe_routed" and isinstance(moe, MoE):
                 idle += elements * (moe.n_experts - moe.top_k) // moe.n_experts
+    if spec.vision is not None:
+        tower = parameters(spec.vision)
+        groups["other"] += tower.by_group["other"]
+        groups["vision"] += tower.total - tower.by_group["other"]
     whole = sum(groups.values())
     table = spec.vocab_size * (spec.d_embed or spec.d_model)
     embeddings = sum(groups[name] for name in EMBEDDINGS)
@@ -155,15 +166,13 @@ def layer_cache_bytes(spec: ModelSpec, block: str, *, tokens: Number, dtype: str
     mixer = spec.blocks[block].mixer
     if mixer is None or not spec.decodes:
         return 0
-    span, _ = mixer.span
-    held = tokens if span is None else minimum(tokens, span)
-    return held * mixer.cached_per_token(tp) * element_bytes(spec.kv_format or dtype)
+    return mixer.cached(tokens, tp) * element_bytes(spec.kv_format or dtype)
 
 
 def layer_state_bytes(spec: ModelSpec, block: str, *, dtype: str, tp: Number = 1) -> Number:
     """Bytes of the fixed-size state that one layer of kind ``block`` keeps per sequence, whatever its length."""
     mixer = spec.blocks[block].mixer
-    return 0 if mixer is None else mixer.state_bytes(element_bytes(spec.kv_format or dtype), tp)
+    return 0 if mixer is None else mixer.state_bytes(element_bytes(dtype), tp)
 
 
 def cache_bytes(spec: ModelSpec, *, batch: Number, tokens: Number, dtype: str, tp: Number = 1) -> Number:
@@ -328,9 +337,10 @@ def count(
     broadcast. seq_len defaults to 1 in ``decode``, to what an image or audio frontend makes (of ``image_size`` pixels a
     side, the model's own by default), and to the model's max_seq_len otherwise. ``encoder_len``: positions of an
     encoder; defaults to what its frontend makes, else to seq_len (in ``decode`` it must be given). ``dtype``:
-    of activations and, unless the model fixes kv_format, of the cache. ``causal``: ``full`` counts the whole
-    score rectangle (torch's flop counter), ``halved`` what the mask lets through. ``style``: unfused torch or fused kernels, decides what is
-    kept and moved. ``recompute`` adds forward work and drops kept tensors. ``latent``, ``experts``: see Shape.
+    of activations and, unless the model fixes kv_format, of the cache. ``causal``: ``full`` counts the whole score
+    rectangle (torch's flop counter), ``halved`` what the mask lets through. ``style``: unfused torch or fused kernels,
+    decides what is kept and moved. ``recompute`` adds forward work and drops kept tensors. ``latent``,
+    ``experts``: see Shape.
     Raises InputError for a value out of range.
     """
     require_model(model)
@@ -394,6 +404,6 @@ def count(
         saved_bytes_fixed=saved.fixed,
         saved_bytes_by_block=saved.by_block,
         bytes_moved=total(op.bytes_moved * repeat for _, repeat, op in rows),
-        weight_bytes=total(weight.bytes * repeat for weight, repeat in weights_of(segments(model, Shape(1, 1)))),
+        weight_bytes=total(weight.bytes * repeat for weight, repeat in stored_weights(model)),
         operators=tuple(rows),
     )

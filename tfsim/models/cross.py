@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfsim.models.mixers import attend, project
-from tfsim.models.parts import BlockContext, as_stream, to_stream
+from tfsim.models.additive import additive_attention
+from tfsim.models.mixers import attend
+from tfsim.models.parts import BlockContext, as_stream, project, to_stream
 from tfsim.models.shape import Shape
-from tfsim.models.spec import Attention, ModelSpec
+from tfsim.models.spec import Additive, Attention, ModelSpec
 from tfsim.operators.core import Operator, Tensor, prefixed
 from tfsim.units import Number, ceil_div, maximum
 
@@ -32,10 +33,16 @@ def memory(spec: ModelSpec, shape: Shape) -> Tensor:
     return Tensor("encoder.out", elements, shape.style.act, scope="model")
 
 
-def cross_attention(context: BlockContext, mixer: Attention, x: Tensor) -> list[Operator]:
-    """softmax(q k^T) v with k, v of the encoder's output; a decode step reads them from a cache made in the prefill."""
+def cross_attention(context: BlockContext, mixer: Attention | Additive, x: Tensor) -> list[Operator]:
+    """Attention to the encoder's output: additive, or softmax(q k^T) v with its keys and values.
+
+    A decode step reads those from a cache made in the prefill.
+    """
     spec, shape, d_model = context.spec, context.shape, context.spec.d_model
     assert spec.encoder is not None
+    if isinstance(mixer, Additive):
+        memory_ = memory(spec, shape)
+        return additive_attention(context, mixer, x, memory_, spec.encoder.d_model, source_len(spec, shape))
     heads = ceil_div(mixer.n_heads, shape.shards.tp)
     kv_heads = maximum(1, ceil_div(mixer.n_kv_heads, shape.shards.tp))
     source, length = memory(spec, shape), source_len(spec, shape)

@@ -18,11 +18,12 @@ def cut_faults(model: ModelSpec, *, tp: Number, ep: Number, etp: Number) -> list
     for block in model.all_blocks.values():
         mixer, ffn = block.mixer, block.ffn
         if mixer is not None:
-            faults.append((mixer.n_parts % tp != 0, f"tp {{tp}} does not divide the {mixer.n_parts} attention heads"))
+            parts = f"{mixer.n_parts} {mixer.part_names[0]}"
+            faults.append((mixer.n_parts % tp != 0, f"tp {{tp}} does not divide the {parts}"))
         if mixer is not None and mixer.n_kv_parts is not None:
             kv = mixer.n_kv_parts
             apart = maximum(kv, tp) % minimum(kv, tp) != 0
-            faults.append((apart, f"tp {{tp}} neither divides nor is a multiple of the {kv} KV heads"))
+            faults.append((apart, f"tp {{tp}} neither divides nor is a multiple of the {kv} {mixer.part_names[1]}"))
         if isinstance(ffn, DenseFFN):
             faults.append((ffn.d_ff % tp != 0, f"tp {{tp}} does not divide d_ff {ffn.d_ff}"))
         elif isinstance(ffn, MoE):

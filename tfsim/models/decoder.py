@@ -10,19 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tfsim.models.cross import cross_attention, encoder_shape, memory
+from tfsim.models.dit import modulated_block
 from tfsim.models.evoformer import both_streams
 from tfsim.models.experts import experts
 from tfsim.models.feedforward import mlp
 from tfsim.models.frontends import frontend_operators, relative_positions
 from tfsim.models.heads import head_operators
+from tfsim.models.hyper import hyper_block
 from tfsim.models.mixers import mix
 from tfsim.models.parts import BlockContext, as_stream, model_norm, stream_tensor, to_stream
 from tfsim.models.per_layer import layer_input, per_layer_tables
 from tfsim.models.rwkv import channel_mix
 from tfsim.models.shape import Shape
-from tfsim.models.spec import ENCODER, Evoformer, ModelSpec, MoE
+from tfsim.models.spec import ENCODER, Evoformer, ModelSpec, MoE, Recurrent
 from tfsim.models.spec.ssm import ChannelMix
-from tfsim.operators.core import Operator, Tensor
+from tfsim.operators.core import Operator, Tensor, activation
 from tfsim.operators.elementwise import residual
 
 FIRST, LAST = "embedding", "head"
@@ -75,6 +77,8 @@ def block_input(spec: ModelSpec, name: str, shape: Shape) -> Tensor:
     mixer = spec.blocks[name].mixer
     if isinstance(mixer, Evoformer):
         return both_streams(spec, mixer, shape)
+    if isinstance(mixer, Recurrent) and mixer.d_input:
+        return activation("stream.in", shape.tokens * mixer.d_input, shape.style)
     return stream_tensor("stream.in", spec, shape)
 
 
@@ -135,6 +139,8 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
     def add(label: str) -> Operator:
         return residual(label, stream, shape.style, site=site)
 
+    if spec.hyper_streams > 1:
+        return hyper_block(context, mix, feed_forward)
     if block.residual in ("parallel", "parallel_shared"):
         first = normed("input_norm", x)
         second = first if block.residual == "parallel_shared" else normed("post_attention_norm", x)
@@ -154,15 +160,19 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
         ops += feed_forward(context, ops[-1].output)
         last = Tensor("stream.last", stream, shape.style.act)
         return [*ops, add("stream.last"), normed("post_attention_norm", last)]
+    if block.residual == "adaln":
+        return modulated_block(context, x, middle, mix, feed_forward)
     if block.residual == "none":
         ops = mix(context, x) if block.mixer is not None else []
+        if block.cross is not None:
+            ops += cross_attention(context, block.cross, ops[-1].output)
         return ops + (feed_forward(context, ops[-1].output if ops else x) if block.ffn is not None else [])
     before = block.residual in ("pre", "sandwich")
     after = block.residual in ("output", "sandwich")
     ops = []
     if block.mixer is not None:
-        ops += [normed("input_norm", x)] if before else []
-        ops += mix(context, ops[-1].output if before else x)
+        ops += [normed("input_norm", x)] if before and block.input_norm else []
+        ops += mix(context, ops[-1].output if ops else x)
         ops += [normed("post_mixer_norm", ops[-1].output)] if after else []
         ops.append(add("stream.middle"))
         x = middle

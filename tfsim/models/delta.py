@@ -56,11 +56,31 @@ def gated_delta(context: BlockContext, mixer: GatedDelta, x: Tensor) -> list[Ope
     ops.append(activate("conv1d.silu", "silu", ops[-1].output, elements=tokens * conv_width, style=style))
     qkv = ops[-1].output
     ops.append(_gates(context, heads))
-    sizes = {"batch": shape.batch, "heads": heads, "d_key": mixer.d_key, "d_value": mixer.d_value}
     if recurrent:
-        ops.append(delta_step(qkv, steps=shape.seq_len, style=style, **sizes))
+        ops.append(
+            delta_step(
+                qkv,
+                batch=shape.batch,
+                heads=heads,
+                steps=shape.seq_len,
+                d_key=mixer.d_key,
+                d_value=mixer.d_value,
+                style=style,
+            )
+        )
     else:
-        ops.append(delta_rule(qkv, seq_len=shape.seq_len, chunk=mixer.chunk, style=style, **sizes))
+        ops.append(
+            delta_rule(
+                qkv,
+                batch=shape.batch,
+                heads=heads,
+                seq_len=shape.seq_len,
+                d_key=mixer.d_key,
+                d_value=mixer.d_value,
+                chunk=mixer.chunk,
+                style=style,
+            )
+        )
     ops += _gated_norm(context, mixer, ops[-1].output, z, heads)
     ops.append(projection("out_proj", ops[-1].output, d_model, value_width))
     ops.append(to_stream("attention.reduce", ops[-1].output, d_model, shape))
@@ -92,5 +112,6 @@ def _gated_norm(context: BlockContext, mixer: GatedDelta, y: Tensor, z: Tensor, 
     out = activation("delta_norm.gated", elements, style)
     wide = (Tensor("delta.z.fp32", elements, 4),) if style.low_precision else (z,)
     saves = (*wide, Tensor("delta.z.silu", elements, 4), normed.output) if style.eager else (y, z)
-    gated = pointwise("delta_norm.gate", "pointwise", out, saves=saves, vector_flops=6 * elements, inputs=2, style=style)
+    work = 6 * elements
+    gated = pointwise("delta_norm.gate", "pointwise", out, saves=saves, vector_flops=work, inputs=2, style=style)
     return [normed, gated]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tfsim.models.feedforward import mlp
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, model_norm, to_stream
@@ -24,10 +25,16 @@ def routed_rows(context: BlockContext, moe: MoE) -> Number:
     return ceil_div(context.shape.tokens * visits * shards.expert_tp, shards.tp)
 
 
+def touched(pick: Any, tokens: Any) -> Any:
+    """Probability that an expert picked with probability ``pick`` gets any of ``tokens``; they broadcast."""
+    return 1 - (1 - pick) ** tokens
+
+
 def experts_touched(moe: MoE, local: Number, tokens: Number) -> Number:
-    """Expected number of a device's ``local`` experts that receive any of ``tokens`` under uniform routing:
-    E (1 - (1 - k/E)^tokens). All of them once tokens are many."""
-    return local * (1 - (1 - moe.top_k / moe.n_experts) ** tokens)
+    """Expected number of a device's ``local`` experts that receive any of ``tokens`` under uniform routing. All of
+    them once tokens are many."""
+    found: Number = local * touched(moe.top_k / moe.n_experts, tokens)
+    return found
 
 
 def experts(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:

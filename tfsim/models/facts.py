@@ -7,9 +7,7 @@ from typing import Any
 
 from tfsim.errors import unknown
 from tfsim.models.conventions import CONVENTIONS, training_flops
-from tfsim.models.counts import Parameters, cache_bytes, count, parameters, weights_of
-from tfsim.models.decoder import segments
-from tfsim.models.shape import Shape
+from tfsim.models.counts import Parameters, cache_bytes, count, parameters, state_bytes, stored_weights
 from tfsim.models.spec import Block, LMHead, ModelSpec
 from tfsim.operators.core import total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
@@ -24,12 +22,14 @@ class ModelFacts:
     """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.
 
     ``layers``: the pattern of block names; ``blocks``: what each is; ``reads``: what it reads if not tokens; ``head``:
-    what it answers if not with logits over tokens; ``formats``: number formats of the stored weights,
+    what it answers if not with logits over tokens; ``decodes``: whether it generates text; ``encoder_layers``: number
+    and pattern of its encoder's; ``formats``: number formats of the stored weights,
     the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``: all weights
     in ``dtype``; ``kv_bytes_per_token``: cached for one more token while every layer still keeps it;
-    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``training_flops_per_token``: forward and backward, by convention;
-    ``prefill_flops_per_token``: forward, causal mask counted as executed; ``decode_flops_per_token``: one new token
-    after ``seq_len`` cached ones (0: the model does not decode).
+    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``state_bytes_per_sequence``: recurrent states, whatever its
+    length; ``training_flops_per_token``: forward and backward, by convention; ``prefill_flops_per_token``: forward,
+    causal mask counted as executed; ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the
+    model does not decode).
     """
 
     name: str
@@ -39,9 +39,11 @@ class ModelFacts:
     d_model: int
     n_layers: int
     layers: str
+    encoder_layers: str | None
     blocks: dict[str, str]
     reads: str | None
     head: str | None
+    decodes: bool
     vocab_size: int
     tied_embeddings: bool
     max_seq_len: int | None
@@ -54,6 +56,7 @@ class ModelFacts:
     kv_bytes_per_token: Number
     seq_len: int
     kv_bytes_per_sequence: Number
+    state_bytes_per_sequence: Number
     training_flops_per_token: dict[str, Number]
     prefill_flops_per_token: Number
     decode_flops_per_token: Number
@@ -77,7 +80,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
     decode = (
         count(model, past_len=length, phase="decode", dtype=dtype, encoder_len=source).flops if model.decodes else 0
     )
-    weights = weights_of(segments(model, Shape(1, 1)))
+    weights = stored_weights(model)
     sizes: dict[str, Number] = {}
     for weight, repeat in weights:
         sizes[weight.fmt] = sizes.get(weight.fmt, 0) + weight.bytes * repeat
@@ -91,9 +94,11 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         d_model=model.d_model,
         n_layers=model.n_layers,
         layers=model.layers,
+        encoder_layers=f"{model.encoder.n_layers}: {model.encoder.layers}" if model.encoder else None,
         blocks={name: describe(block) for name, block in model.all_blocks.items()},
         reads=model.frontend.describe() if model.frontend else None,
         head=None if isinstance(model.head, LMHead) else model.head.describe(),
+        decodes=model.decodes,
         vocab_size=model.vocab_size,
         tied_embeddings=model.tied_embeddings,
         max_seq_len=model.max_seq_len,
@@ -106,6 +111,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         kv_bytes_per_token=cache_bytes(model, batch=1, tokens=1, dtype=dtype),
         seq_len=length,
         kv_bytes_per_sequence=cache_bytes(model, batch=1, tokens=length, dtype=dtype),
+        state_bytes_per_sequence=state_bytes(model, batch=1, dtype=dtype),
         training_flops_per_token=per_token,
         prefill_flops_per_token=_each(training_flops(model, length, "exact"), 3 * length),
         decode_flops_per_token=decode,

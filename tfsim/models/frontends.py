@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tfsim.models.dit import condition_operators
 from tfsim.models.parts import apply_norm, token_table, weight_format
 from tfsim.models.shape import Shape
 from tfsim.models.spec import AlignmentFrontend, AudioFrontend, ModelSpec, PatchFrontend, RelativePositions
@@ -28,6 +29,8 @@ def frontend_operators(spec: ModelSpec, shape: Shape) -> list[Operator]:
         ops = _tokens(spec, shape, width)
         if width != spec.d_model and not spec.projected_sum:
             ops.append(_project(spec, shape, ops[-1].output, bias=False))
+    if spec.condition:
+        ops += condition_operators(spec, shape)
     summed = width if spec.projected_sum else spec.d_model
     ops += _added(spec, shape, summed)
     if spec.embedding_norm:

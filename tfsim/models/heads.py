@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from tfsim.models.dit import denoise_head
 from tfsim.models.evoformer import single_head
+from tfsim.models.hyper import hyper_collapse
 from tfsim.models.parts import apply_norm, as_stream, stream_tensor, token_table, weight_format
 from tfsim.models.shape import Shape
-from tfsim.models.spec import Classifier, LMHead, MaskedLMHead, ModelSpec, NoHead, Pooler, Projection
+from tfsim.models.spec import Classifier, LMHead, MaskedLMHead, Merger, ModelSpec, NoHead, Pooler, Projection
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import activate, cross_entropy, pointwise
 from tfsim.operators.matmul import linear
@@ -19,6 +22,9 @@ def head_operators(spec: ModelSpec, shape: Shape, *, loss: bool) -> list[Operato
     """Final norm, the head and, for training, the loss."""
     ops: list[Operator] = []
     x = stream_tensor("stream.out", spec, shape)
+    if spec.hyper_streams > 1:
+        ops += hyper_collapse(spec, shape)
+        x = ops[-1].output
     if spec.final_norm:
         # torch norms an fp32 stream without casting back before the scale
         norm = spec.norm.model_copy(update={"late_cast": True}) if spec.residual_fp32 else spec.norm
@@ -74,8 +80,9 @@ def _vocabulary(spec: ModelSpec, x: Tensor, positions: Number, width: int, shape
         )
     if loss:
         # a decoder's labels are its own input, shifted into a tensor of their own
-        shifted = isinstance(spec.head, LMHead) and spec.encoder is None
-        wide = shifted or (isinstance(spec.head, LMHead) and spec.head.loss_fp32)
+        alone = isinstance(spec.head, LMHead) and spec.encoder is None
+        shifted = alone and isinstance(spec.head, LMHead) and spec.head.own_labels
+        wide = alone or (isinstance(spec.head, LMHead) and spec.head.loss_fp32)
         ops.append(cross_entropy(logits, tokens=positions, vocab=vocab, style=style, own_labels=shifted, fp32=wide))
     return ops
 
@@ -165,6 +172,36 @@ def _projection(spec: ModelSpec, head: Projection, x: Tensor, shape: Shape, loss
     return ops
 
 
+def _merger(spec: ModelSpec, head: Merger, x: Tensor, shape: Shape, loss: bool) -> list[Operator]:
+    """Patches to tokens; every tap is another such merger on an earlier layer's output."""
+    ops: list[Operator] = []
+    for tap in range(1 + head.taps):
+        ops += _merged(spec, head, x, shape, f"merger{tap or ''}", over_joined=tap > 0)
+    return ops
+
+
+def _merged(spec: ModelSpec, head: Merger, x: Tensor, shape: Shape, name: str, *, over_joined: bool) -> list[Operator]:
+    style, patches = shape.style, shape.tokens
+    tokens = patches // head.patches
+    ops: list[Operator] = []
+    if head.norm is not None:
+        rows, width = (tokens, head.patches * spec.d_model) if over_joined else (patches, spec.d_model)
+        ops.append(apply_norm(f"{name}.norm", x, head.norm, rows=rows, width=width, shape=shape, fmt=spec.dtype))
+    k = spec.d_model
+    for step, n in enumerate((*head.each, *head.joined)):
+        rows = patches if step < len(head.each) else tokens
+        if step == len(head.each) and not head.mean:
+            k *= head.patches
+        if step not in (0, len(head.each)):
+            ops.append(activate(f"{name}.act{step}", "gelu", ops[-1].output, elements=rows * k, style=style))
+        of = ops[-1].output if ops else x
+        ops.append(_linear(spec, f"{name}.linear{step}", of, tokens=rows, n=n, k=k, shape=shape, bias=head.bias))
+        k = n
+    if head.beside:
+        ops = [replace(op, weights=tuple(replace(w, group="other") for w in op.weights)) for op in ops]
+    return ops
+
+
 def _none(spec: ModelSpec, head: NoHead, x: Tensor, shape: Shape, loss: bool) -> list[Operator]:
     return []
 
@@ -176,5 +213,7 @@ HEADS: dict[str, Callable[[ModelSpec, Any, Tensor, Shape, bool], list[Operator]]
     "classifier": _classifier,
     "projection": _projection,
     "single": single_head,
+    "denoise": denoise_head,
+    "merger": _merger,
     "none": _none,
 }

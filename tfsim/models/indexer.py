@@ -7,7 +7,7 @@ It trains by a loss of its own in DeepSeek's report, so it has a backward pass h
 from __future__ import annotations
 
 from tfsim.models.parts import BlockContext, apply_norm
-from tfsim.models.spec import LAYER_NORM, RMS_NORM, Norm
+from tfsim.models.spec import LAYER_NORM, Norm
 from tfsim.models.spec.indexer import Indexer
 from tfsim.operators.attention import decode_pairs_twice, pairs_twice
 from tfsim.operators.core import Operator, Tensor, activation
@@ -51,31 +51,43 @@ def selection(
     ops = [projection("index_q_proj", query_source, heads * d, query_width)]
     q = ops[-1].output
     if not indexer.weighted:
-        unit = RMS_NORM if context.spec.norm.kind != "rmsnorm" else context.spec.norm
-        ops.append(normed("index_q_norm", q, heads, unit))
+        ops.append(normed("index_q_norm", q, heads, context.spec.norm))
         q = ops[-1].output
     ops.append(projection("index_k_proj", x, d, d_model))
-    ops.append(normed("index_k_norm", ops[-1].output, 1, LAYER_NORM if indexer.weighted else unit))
+    ops.append(normed("index_k_norm", ops[-1].output, 1, LAYER_NORM if indexer.weighted else context.spec.norm))
     k = ops[-1].output
     if indexer.weighted:
         ops.append(projection("index_weights", x, heads, d_model))
     per_pair = heads * (d + 1 if indexer.weighted else d)
+    return [*ops, index_scores(context, indexer, q, k, keys, pairs2, kv_bytes, per_pair=per_pair)]
+
+
+def index_scores(
+    context: BlockContext,
+    indexer: Indexer,
+    q: Tensor,
+    k: Tensor,
+    keys: Number,
+    pairs2: Number,
+    kv_bytes: Number,
+    *,
+    per_pair: int,
+) -> Operator:
+    """The scores of ``keys`` index keys by every query, ``per_pair`` multiply-adds each, and the choice of the best."""
+    shape, style = context.shape, context.shape.style
+    heads, d = indexer.n_heads, indexer.d_head
     scores = shape.batch * shape.seq_len * keys
     out = Tensor("index.selected", shape.batch * shape.seq_len * indexer.keys(keys), 4)
-    kept = (q, k, ops[-1].output) if style.eager else (q, k)
-    ops.append(
-        Operator(
-            "index_scores",
-            "index_scores",
-            "attn_core",
-            out,
-            dims={"batch": shape.batch, "heads": heads, "q_len": shape.seq_len, "kv_len": keys, "pairs": pairs2 / 2},
-            flops=pairs2 * shape.batch * per_pair,
-            vector_flops=3 * scores * heads,
-            read=q.bytes + shape.batch * keys * d * kv_bytes + scores * 4,
-            write=scores * 4 + out.bytes,
-            saves=(*kept, activation("index.scores", scores, style)),
-            rate=style.dtype,
-        )
+    return Operator(
+        "index_scores",
+        "index_scores",
+        "attn_core",
+        out,
+        dims={"batch": shape.batch, "heads": heads, "q_len": shape.seq_len, "kv_len": keys, "pairs": pairs2 / 2},
+        flops=pairs2 * shape.batch * per_pair,
+        vector_flops=3 * scores * heads,
+        read=q.bytes + shape.batch * keys * d * kv_bytes + scores * 4,
+        write=scores * 4 + out.bytes,
+        saves=(q, k, activation("index.scores", scores, style)),
+        rate=style.dtype,
     )
-    return ops

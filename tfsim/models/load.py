@@ -93,7 +93,7 @@ def _from_hugging_face(path: Path, ignore_fields: Sequence[str]) -> ModelSpec:
 
     folder = _is_folder(str(path))
     file = path / "config.json" if folder else path
-    config = read_json(file)
+    config = read_json(file, infinity_as_text=True)
     inner = config.get("config")
     if isinstance(inner, dict) and "model_type" in inner:
         config = inner  # the oracle's form: name, source, config, config_resolved

@@ -6,14 +6,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tfsim.models.compressed import compressed_attention
 from tfsim.models.delta import gated_delta
+from tfsim.models.disentangled import disentangled_attention
 from tfsim.models.evoformer import evoformer
 from tfsim.models.indexer import chosen_pairs, selection
-from tfsim.models.parts import BlockContext, apply_norm, as_stream, to_stream
+from tfsim.models.parts import (
+    BlockContext,
+    apply_norm,
+    as_stream,
+    cached_element_bytes,
+    project,
+    rope_tables,
+    to_stream,
+)
 from tfsim.models.recurrent import recurrent
 from tfsim.models.rwkv import time_mix
-from tfsim.models.spec import MLA, Attention, Rope
-from tfsim.models.ssm import mamba, mamba2
+from tfsim.models.spec import MLA, Attention
+from tfsim.models.ssm import mamba, mamba2, s4
 from tfsim.operators.attention import (
     attention,
     banded_pairs_twice,
@@ -24,7 +34,6 @@ from tfsim.operators.attention import (
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import pointwise, rotary
 from tfsim.operators.formats import element_bytes
-from tfsim.operators.matmul import linear
 from tfsim.units import Number, ceil_div, maximum
 
 
@@ -33,35 +42,6 @@ def mix(context: BlockContext, x: Tensor) -> list[Operator]:
     mixer = context.block.mixer
     assert mixer is not None
     return MIXERS[mixer.kind](context, mixer, x)
-
-
-def project(
-    context: BlockContext, name: str, x: Tensor, n: Number, k: Number, bias: bool = False, tokens: Number | None = None
-) -> Operator:
-    return linear(
-        name,
-        x,
-        tokens=context.shape.tokens if tokens is None else tokens,
-        n=n,
-        k=k,
-        style=context.shape.style,
-        group="attn",
-        component="attn_proj",
-        fmt=context.fmt(name, "attn"),
-        bias=bias,
-        bias_fmt=context.spec.dtype,
-    )
-
-
-def rope_tables(rope: Rope, width: int, context: BlockContext) -> tuple[Tensor, ...]:
-    """Cosines and sines of one pass: shared by all layers of the same rotary base; interleaved pairs need half."""
-    shape = context.shape
-    rotated = rope.rotary_dim or width
-    elements = shape.seq_len * (rotated // 2 if rope.interleaved else rotated)
-    return tuple(
-        Tensor(f"rope.{rope.theta:g}.{rotated}.{part}", elements, shape.style.act, scope="model")
-        for part in ("cos", "sin")
-    )
 
 
 def _lengths(context: BlockContext, mixer: Attention | MLA) -> tuple[Number, Number]:
@@ -77,10 +57,6 @@ def _lengths(context: BlockContext, mixer: Attention | MLA) -> tuple[Number, Num
         return shape.seq_len, pairs2
     end = shape.past_len + shape.seq_len
     return end, prefill_pairs_twice(shape.seq_len, shape.past_len, span, chunked=chunked, halved=halved)
-
-
-def _cache_bytes(context: BlockContext) -> Number:
-    return element_bytes(context.spec.kv_format) if context.spec.kv_format else context.shape.style.act
 
 
 def grouped_attention(context: BlockContext, mixer: Attention, x: Tensor) -> list[Operator]:
@@ -129,7 +105,7 @@ def grouped_attention(context: BlockContext, mixer: Attention, x: Tensor) -> lis
             k = ops[-1].output
     kv_len, pairs2 = _lengths(context, mixer)
     if mixer.indexer:
-        index_ops = selection(context, mixer.indexer, x, x, d_model, kv_len, pairs2, _cache_bytes(context))
+        index_ops = selection(context, mixer.indexer, x, x, d_model, kv_len, pairs2, cached_element_bytes(context))
         kv_len, pairs2 = chosen_pairs(context, mixer.indexer, kv_len)
         ops += index_ops
     ops.append(attend(context, mixer, q, k, v, heads, kv_heads, kv_len, pairs2))
@@ -167,7 +143,7 @@ def attend(
         d_v=mixer.value_width,
         pairs2=pairs2,
         style=shape.style,
-        kv_bytes=_cache_bytes(context),
+        kv_bytes=cached_element_bytes(context),
         softmax_fp32=mixer.softmax_fp32,
         scores_fp32=mixer.scores_fp32,
         score_copies=1 if mixer.logit_softcap else 0,
@@ -272,7 +248,7 @@ def latent_attention(context: BlockContext, mixer: MLA, x: Tensor) -> list[Opera
     cached_keys, pairs2 = _lengths(context, mixer)
     kv_len = cached_keys
     if mixer.indexer:
-        rank_q, kv_bytes = mixer.q_lora_rank or d_model, _cache_bytes(context)
+        rank_q, kv_bytes = mixer.q_lora_rank or d_model, cached_element_bytes(context)
         if not mixer.reuses_selection:
             ops += selection(context, mixer.indexer, x, resid, rank_q, kv_len, pairs2, kv_bytes)
         kv_len, pairs2 = chosen_pairs(context, mixer.indexer, kv_len)
@@ -283,7 +259,7 @@ def latent_attention(context: BlockContext, mixer: MLA, x: Tensor) -> list[Opera
         "kv_len": kv_len,
         "pairs2": pairs2,
         "style": style,
-        "kv_bytes": _cache_bytes(context),
+        "kv_bytes": cached_element_bytes(context),
         "softmax_fp32": mixer.softmax_fp32,
     }
     wide = heads * (mixer.qk_nope_head_dim + d_v)
@@ -344,10 +320,13 @@ def _absorbed(
 MIXERS: dict[str, Callable[[BlockContext, Any, Tensor], list[Operator]]] = {
     "attention": grouped_attention,
     "mla": latent_attention,
+    "disentangled": disentangled_attention,
+    "compressed": compressed_attention,
     "gated_delta": gated_delta,
     "recurrent": recurrent,
     "evoformer": evoformer,
     "mamba": mamba,
     "mamba2": mamba2,
     "rwkv": time_mix,
+    "s4": s4,
 }

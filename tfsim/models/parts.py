@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfsim.models.shape import Shape
-from tfsim.models.spec import Block, ModelSpec, Norm
+from tfsim.models.spec import Block, ModelSpec, Norm, Rope
 from tfsim.operators.collectives import collective
 from tfsim.operators.core import Operator, Tensor, Weight
 from tfsim.operators.elementwise import norm
+from tfsim.operators.formats import element_bytes
+from tfsim.operators.matmul import linear
 from tfsim.units import Number, ceil_div
 
 
@@ -63,12 +65,47 @@ def apply_norm(
 
 def stream_tensor(name: str, spec: ModelSpec, shape: Shape) -> Tensor:
     """A state of the residual stream, in fp32 where the model keeps it so."""
-    return Tensor(name, shape.stream_tokens * spec.d_model, 4 if spec.residual_fp32 else shape.style.act)
+    elements = shape.stream_tokens * spec.d_model * spec.hyper_streams
+    return Tensor(name, elements, 4 if spec.residual_fp32 else shape.style.act)
 
 
 def model_norm(name: str, x: Tensor, spec: ModelSpec, shape: Shape) -> Operator:
     """The model's norm over the residual stream."""
     return apply_norm(name, x, spec.norm, rows=shape.stream_tokens, width=spec.d_model, shape=shape, fmt=spec.dtype)
+
+
+def project(
+    context: BlockContext, name: str, x: Tensor, n: Number, k: Number, bias: bool = False, tokens: Number | None = None
+) -> Operator:
+    return linear(
+        name,
+        x,
+        tokens=context.shape.tokens if tokens is None else tokens,
+        n=n,
+        k=k,
+        style=context.shape.style,
+        group="attn",
+        component="attn_proj",
+        fmt=context.fmt(name, "attn"),
+        bias=bias,
+        bias_fmt=context.spec.dtype,
+    )
+
+
+def rope_tables(rope: Rope, width: int, context: BlockContext) -> tuple[Tensor, ...]:
+    """Cosines and sines of one pass: shared by all layers of the same rotary base; interleaved pairs need half."""
+    shape = context.shape
+    rotated = rope.rotary_dim or width
+    elements = shape.seq_len * (rotated // 2 if rope.interleaved else rotated)
+    return tuple(
+        Tensor(f"rope.{rope.theta:g}.{rotated}.{part}", elements, shape.style.act, scope="model")
+        for part in ("cos", "sin")
+    )
+
+
+def cached_element_bytes(context: BlockContext) -> Number:
+    """Bytes of one cached element: of the model's cache format where it fixes one, else of an activation."""
+    return element_bytes(context.spec.kv_format) if context.spec.kv_format else context.shape.style.act
 
 
 def as_stream(name: str, x: Tensor, width: Number, shape: Shape) -> tuple[Tensor, list[Operator]]:

@@ -1,16 +1,16 @@
-"""State space mixers as operators: Mamba (Gu and Dao 2023) and Mamba-2 (Dao and Gu 2024)."""
+"""State space mixers as operators: S4 (Gu et al. 2022), Mamba (Gu and Dao 2023), Mamba-2 (Dao and Gu 2024)."""
 
 from __future__ import annotations
 
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, to_stream
 from tfsim.models.spec import Norm
-from tfsim.models.spec.ssm import Mamba, Mamba2
+from tfsim.models.spec.ssm import S4, Mamba, Mamba2
 from tfsim.operators.collectives import collective
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.delta import causal_conv
 from tfsim.operators.elementwise import activate, pointwise
 from tfsim.operators.matmul import linear
-from tfsim.operators.scan import selective_scan, state_space_dual
+from tfsim.operators.scan import fft_convolution, s4_step, selective_scan, state_space_dual
 from tfsim.units import Number, ceil_div, maximum
 
 
@@ -174,3 +174,34 @@ def _gated_norm(context: BlockContext, y: Tensor, gate: Tensor, width: Number, g
         inputs=2,
         style=style,
     )
+
+
+def s4(context: BlockContext, mixer: S4, x: Tensor) -> list[Operator]:
+    """y = W (GELU(conv(x) + D x)) + b, gated by its second half (GLU)."""
+    shape, d_model, tokens, tp = context.shape, context.spec.d_model, context.shape.tokens, context.shape.shards.tp
+    style, channels = shape.style, ceil_div(mixer.d_inner, tp)
+    x, ops = as_stream("ssm.gather", x, d_model, shape)
+    sizes = {"batch": shape.batch, "channels": channels}
+    pairs, fmt = mixer.d_state // 2, context.spec.dtype
+    if shape.phase == "decode":
+        ops.append(s4_step(x, steps=shape.seq_len, pairs=pairs, style=style, fmt=fmt, **sizes))
+    else:
+        ops.append(fft_convolution(x, seq_len=shape.seq_len, pairs=pairs, style=style, fmt=fmt, **sizes))
+    ops.append(activate("s4.act", "gelu", ops[-1].output, elements=tokens * channels, style=style))
+    ops.append(_projection(context, "out_proj", ops[-1].output, 2 * d_model, channels, bias=True))
+    mixed = ops[-1].output
+    ops.append(to_stream("ssm.reduce", mixed, 2 * d_model, shape))
+    halves = shape.stream_tokens * d_model
+    kept = (mixed, activation("s4.gate", halves, style)) if style.eager else (mixed,)
+    ops.append(
+        pointwise(
+            "s4.glu",
+            "pointwise",
+            activation("s4.glu.out", halves, style),
+            saves=kept,
+            vector_flops=5 * halves,
+            inputs=2,
+            style=style,
+        )
+    )
+    return ops

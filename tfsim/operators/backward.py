@@ -134,22 +134,24 @@ def _collective(op: Operator, style: Style) -> list[Operator]:
     return [replace(op, name=f"{op.name}.backward", phase="backward", comm=comm)]
 
 
-def _convolution(op: Operator, style: Style) -> list[Operator]:
+def _linear(op: Operator, style: Style) -> list[Operator]:
     # an input that is data needs no gradient
     to_input, to_weight = _matmul(op, style)
-    return [to_weight] if op.dims["data"] else [to_input, to_weight]
+    return [to_weight] if op.dims.get("data") else [to_input, to_weight]
 
 
 RULES: dict[str, Rule] = {
-    "matmul": _matmul,
+    "matmul": _linear,
     "grouped_matmul": _matmul,
-    "convolution": _convolution,
+    "convolution": _linear,
     "batched_product": _product,
     "recurrent": _recurrent,
     "recurrent_cell": _memory_bound,
     "attention": _attention,
+    "additive_scores": _two_gradients,
     "conv": _two_gradients,
     "delta_rule": _delta_rule,
+    "stream_mix": _two_gradients,
     "index_scores": _two_gradients,
     "scan": _two_gradients,
     "state_space_dual": _two_gradients,

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from tfsim.operators.core import Operator, Style, Tensor, Weight, activation
-from tfsim.units import Number, ceil_div
+from tfsim.units import Number, ceil_div, log2
 
 # tokens between two states that Mamba's kernel writes out for its backward pass (selective_scan_fwd_kernel.cuh)
 _KERNEL_CHUNK = 2048
@@ -197,4 +197,67 @@ def wkv(
         weights=tuple(Weight(name, "attn", channels, fmt=fmt) for name in ("time_decay", "time_first")),
         saves=saves,
         rate=style.dtype,
+    )
+
+
+def fft_convolution(
+    u: Tensor, *, batch: Number, seq_len: Number, channels: Number, pairs: int, style: Style, fmt: str
+) -> Operator:
+    """S4D's convolution with a kernel as long as the sequence: the kernel from its ``pairs`` of states per channel (a
+    Vandermonde product), then the product of real FFTs of twice the length (Gu et al. 2022, section 2.4), in fp32.
+
+    No matrix units take part: all work is vector work, 2.5 n log2 n a transform of length n.
+    """
+    wide, n = batch * channels * seq_len, 2 * seq_len
+    half = channels * (seq_len + 1)
+    out = activation("s4.out", wide, style)
+    powers = channels * pairs * seq_len
+    saves = [u, Tensor("s4.kernel_f", half, 8), Tensor("s4.u_f", batch * half, 8)]
+    if style.eager:
+        saves += [Tensor("s4.powers", powers, 8), Tensor("s4.y", wide, 4)]
+    transforms = (2 * batch + 1) * channels
+    return Operator(
+        "s4_convolution",
+        "scan",
+        "ssm",
+        out,
+        dims={"elements": wide, "passes": 12 if style.eager else 4},
+        vector_flops=transforms * 2.5 * n * log2(n) + 6 * batch * half + 14 * powers,
+        read=u.bytes + 8 * (powers if style.eager else 0) + 8 * (2 * batch + 1) * half,
+        write=out.bytes + 8 * (powers if style.eager else 0) + 8 * (2 * batch + 1) * half,
+        weights=_s4_weights(channels, pairs, fmt),
+        saves=tuple(saves),
+        rate="fp32",
+    )
+
+
+def s4_step(
+    u: Tensor, *, batch: Number, steps: Number, channels: Number, pairs: int, style: Style, fmt: str
+) -> Operator:
+    """S4D's recurrence: x = A x + B u, y = 2 Re(C x) + D u, over a complex state."""
+    state = batch * channels * pairs
+    out = activation("s4.out", batch * steps * channels, style)
+    return Operator(
+        "s4_step",
+        "scan",
+        "ssm",
+        out,
+        dims={"elements": state, "passes": steps * (4 if style.eager else 1)},
+        vector_flops=16 * state * steps,
+        read=u.bytes + 8 * state * steps,
+        write=out.bytes + 8 * state * steps,
+        weights=_s4_weights(channels, pairs, fmt),
+        saves=(u,),
+        rate="fp32",
+    )
+
+
+def _s4_weights(channels: Number, pairs: int, fmt: str) -> tuple[Weight, ...]:
+    """Step sizes and skips of the channels; A (real, imaginary) and C (complex) of each pair."""
+    vectors = tuple(Weight(f"s4.{name}", "ssm", channels, fmt=fmt) for name in ("log_dt", "D"))
+    return (
+        *vectors,
+        Weight("s4.log_A_real", "ssm", channels, pairs, fmt=fmt),
+        Weight("s4.A_imag", "ssm", channels, pairs, fmt=fmt),
+        Weight("s4.C", "ssm", channels, 2 * pairs, fmt=fmt),
     )

@@ -84,7 +84,7 @@ def figure_rows(hardware: Device | System) -> list[FigureRow]:
 def used_figures(result: ScenarioResult) -> dict[str, list[FigureRow]]:
     """The figures that the answers rest on most, by the device or system they belong to."""
     found: dict[str, list[FigureRow]] = {}
-    for answer in (result.train, result.serve):
+    for answer in (result.train, result.serve, result.compare):
         if answer is not None:
             system = answer.system
             found[system.device.name] = _pick(system.device, ("matrix_peak", "memory", "efficiency", "runtime", "nic"))

@@ -13,7 +13,7 @@ from tfsim.errors import InputError
 from tfsim.files import write_bytes, write_text
 from tfsim.models.conventions import CONVENTIONS
 from tfsim.reports.figures import used_figures
-from tfsim.reports.summary import MEANS, Bar, confidence, plan_rows, sections
+from tfsim.reports.summary import MEANS, Bar, comparison_rows, confidence, plan_rows, sections
 from tfsim.scenario import TOP_PLANS
 
 if TYPE_CHECKING:
@@ -84,10 +84,11 @@ def _context(result: ScenarioResult, pictures: Sequence[Picture]) -> dict[str, A
         "is_bar": lambda item: isinstance(item, Bar),
         "pictures": pictures,
         "plans": _plans(result),
+        "comparison": [] if result.compare is None else comparison_rows(result.compare),
         "terms": TERMS,
         "means": MEANS,
         "figures": used_figures(result),
-        "model_source": result.facts.source,
+        "model_source": None if result.facts is None else result.facts.source,
         "confidence": confidence(result),
         "scenario": _scenario_yaml(result),
     }

@@ -6,10 +6,12 @@ medium; what they say is decided here, once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tfsim.comparison import QUANTITIES
 from tfsim.economics import JOULES_PER_KWH, MILLION, Rates
 from tfsim.reports.words import two_units
 from tfsim.units import (
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from tfsim.models.facts import ModelFacts
-    from tfsim.scenario import ScenarioResult, ServingAnswer, TrainingAnswer
+    from tfsim.scenario import ComparisonAnswer, ScenarioResult, ServingAnswer, TrainingAnswer
     from tfsim.serving import ServingEstimate
     from tfsim.training import TrainingEstimate
 
@@ -46,6 +48,7 @@ MEANS = {
 }
 KWH_PER_MWH = 1000
 G_PER_KG = 1000
+BEYOND = " *"  # more memory than the device has
 _SLIVER = 0.0005  # a part of a bar below this share is not drawn
 Tone = Literal["plain", "good", "bad", "note"]
 
@@ -88,13 +91,15 @@ class Section:
 
 
 def sections(result: ScenarioResult) -> list[Section]:
-    """Model, training and serving of a scenario, as far as it asks."""
-    found = [model_section(result.facts)]
+    """Model, training, serving and comparison of a scenario, as far as it asks."""
+    found = [] if result.facts is None else [model_section(result.facts)]
     if result.train is not None:
         found.append(training_section(result.train))
     if result.serve is not None:
         above = None if result.train is None else result.train.estimate.rates
         found.append(serving_section(result.serve, above))
+    if result.compare is not None:
+        found.append(comparison_section(result.compare))
     return found
 
 
@@ -195,6 +200,48 @@ def serving_section(answer: ServingAnswer, above: Rates | None = None) -> Sectio
             *([] if e.rates == above else [Fact("at", rate_words(e.rates), tone="note")]),
         ),
     )
+
+
+def comparison_section(answer: ComparisonAnswer) -> Section:
+    """Who overtakes whom as the context grows, by quantity."""
+    by_quantity: dict[str, list[str]] = {}
+    for c in answer.crossings:
+        words = f"{c.winner} passes {c.loser} between {c.after:,} and {c.by:,} tokens"
+        by_quantity.setdefault(QUANTITIES[c.quantity], []).append(words)
+    none = Fact("crossings", ("no case overtakes another between the given lengths",))
+    return Section(
+        f"Crossings as the context grows: one {answer.system.device.name} ({answer.system.name})",
+        tuple(Fact(name, (words,)) if i == 0 else Fact("", (words,))
+              for name, found in by_quantity.items() for i, words in enumerate(found)) or (none,),
+    )  # fmt: skip
+
+
+def comparison_rows(answer: ComparisonAnswer) -> list[dict[str, str]]:
+    """A comparison as rows of a table, in words. Memory beyond the device's is marked."""
+
+    def held(size: float, fits: bool) -> str:
+        return format_bytes(size, digits=3) + ("" if fits else BEYOND)
+
+    def known(value: float, words: Callable[[float], str]) -> str:
+        return "-" if math.isnan(value) else words(value)
+
+    return [
+        {
+            "model": row["model"],
+            "context": f"{row['seq_len']:,}",
+            "parameters": format_count(row["parameters"]),
+            "FLOPs/token": format_count(row["flops_per_token"]),
+            "bytes/token": format_bytes(row["bytes_per_token"], digits=3),
+            "depth": format_count(row["sequential_depth"]),
+            "cache or state": known(row["cache_bytes"], lambda x: format_bytes(x, digits=3)),
+            "weights + kept": held(row["train_memory_bytes"], row["train_fits"]),
+            "serving memory": held(row["infer_memory_bytes"], row["infer_fits"]),
+            "fwd + bwd": format_time(row["train_s"]),
+            "prefill": format_time(row["prefill_s"]),
+            "decode": known(row["decode_s"], format_time),
+        }
+        for row in answer.table.to_dict(orient="records")
+    ]
 
 
 def training_memory(answer: TrainingAnswer) -> dict[str, float]:
@@ -396,4 +443,5 @@ def confidence(result: ScenarioResult) -> str:
     """How far to trust the numbers, as the estimates say it."""
     said = [f"training: {result.train.estimate.confidence}"] if result.train is not None else []
     said += [f"serving: {result.serve.estimate.confidence}"] if result.serve is not None else []
+    said += [result.compare.confidence] if result.compare is not None else []
     return "; ".join(said) or "counts alone, which are exact"

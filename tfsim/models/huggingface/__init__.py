@@ -17,8 +17,10 @@ from tfsim.errors import InputError, quote, unknown
 from tfsim.files import validate
 from tfsim.models.huggingface import (
     classic,
+    deepseek4,
     delta,
     dense,
+    dit,
     encoders,
     evoformer,
     gemma4,
@@ -38,6 +40,7 @@ from tfsim.models.huggingface import (
 from tfsim.models.huggingface.common import Decoder, stack_fields
 from tfsim.models.huggingface.fields import Fields, FieldTable
 from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
+from tfsim.models.huggingface.towers import TOWERS, tower
 from tfsim.models.spec import ModelSpec
 
 __all__ = ["FAMILIES", "MODEL_TYPES", "Family", "spec_from_config"]
@@ -89,6 +92,7 @@ FAMILIES: dict[str, Family] = {
     "olmo2": Family(dense.OLMO2, dense.olmo2),
     "starcoder2": Family(dense.STARCODER2, dense.starcoder2, modules.STARCODER2_MODULES),
     "stablelm": Family(dense.STABLELM, dense.stablelm),
+    "deepseek_v4": Family(deepseek4.DEEPSEEK_V4, deepseek4.deepseek_v4, modules.DEEPSEEK_V4_MODULES),
     "deepseek_v32": Family(indexed.DEEPSEEK_V32, indexed.deepseek_v32),
     "glm_moe_dsa": Family(indexed.GLM_MOE_DSA, indexed.glm_moe_dsa),
     "minimax_m3_vl_text": Family(indexed.MINIMAX_M3, indexed.minimax_m3, modules.MINIMAX_M3_MODULES, "minimax_m3"),
@@ -108,10 +112,14 @@ FAMILIES: dict[str, Family] = {
     "rwkv": Family(ssm.RWKV_4, ssm.rwkv, modules.RWKV_MODULES),
     "jamba": Family(hybrid.JAMBA, hybrid.jamba, modules.JAMBA_MODULES),
     "nemotron_h": Family(hybrid.NEMOTRON_H, hybrid.nemotron_h, modules.NEMOTRON_H_MODULES),
+    "dit": Family(dit.DIT, dit.dit),
     "evoformer": Family(evoformer.EVOFORMER, evoformer.evoformer),
     "bert": Family(encoders.BERT, encoders.bert),
     "roberta": Family(encoders.ROBERTA, encoders.roberta),
+    "xlm-roberta": Family(encoders.ROBERTA, encoders.roberta),
     "electra": Family(encoders.ELECTRA, encoders.electra),
+    "deberta-v2": Family(encoders.DEBERTA_V2, encoders.deberta_v2, family="deberta"),
+    "modernbert": Family(encoders.MODERNBERT, encoders.modernbert),
     "vit": Family(vision.VIT, vision.vit),
     "clip": Family(vision.CLIP, vision.clip),
     "t5": Family(seq2seq.T5, seq2seq.t5),
@@ -122,6 +130,7 @@ FAMILIES: dict[str, Family] = {
     "transformer2017": Family(seq2seq.TRANSFORMER_2017, seq2seq.transformer_2017),
     "bamba": Family(hybrid.BAMBA, hybrid.bamba, modules.JAMBA_MODULES),
     "granitemoehybrid": Family(hybrid.GRANITE_HYBRID, hybrid.granite_hybrid, modules.GRANITE_HYBRID_MODULES),
+    "gnmt": Family(recurrent.GNMT, recurrent.gnmt),
     "rnn_lm": Family(recurrent.RNN_LM, recurrent.rnn_lm, family="rnn"),
 }
 
@@ -178,6 +187,7 @@ def spec_from_config(
     absent = [field for field in ignore_fields if not _holds(config, field)]
     if absent:
         raise InputError(f"{where}: field {quote(absent[0])}: cannot be ignored, the file does not have it")
+    given = config
     model_type, config, note = _text_part(config, where, ignore_fields)
     family = FAMILIES[model_type]
     fields = Fields(config, family.table, where, ignore_fields)
@@ -192,7 +202,7 @@ def spec_from_config(
     if "quantization_config" in ignore_fields:
         quant_config = None
     formats = quantization.formats(
-        None if "quantization_config" in ignore_fields else config.get("quantization_config"),
+        None if "quantization_config" in ignore_fields else _quantization(config),
         quant_config,
         decoder.layers,
         family.names,
@@ -213,13 +223,24 @@ def spec_from_config(
     if decoder.encoder is not None:
         inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype)
         data["encoder"] = {"name": f"{title[:110]} encoder", "family": data["family"], **inner}
+    eyes = tower(given.get("model_type"), given, where, ignore_fields, decoder.d_model)
+    if eyes is not None:
+        inner = stack_fields(eyes, eyes.layers, dtype)
+        data["vision"] = {"name": f"{title[:110]} vision", "family": data["family"], **inner}
     return validate(ModelSpec, data, where)
 
 
+def _quantization(config: Mapping[str, Any]) -> object:
+    """quantization_config, with the experts' format that DeepSeek-V4 states beside it."""
+    inner, beside = config.get("quantization_config"), config.get("expert_dtype")
+    return {"expert_dtype": beside, **inner} if isinstance(inner, Mapping) and beside is not None else inner
+
+
 def _holds(config: Mapping[str, Any], field: str) -> bool:
-    inner = config.get("text_config")
-    if isinstance(inner, Mapping) and _holds(inner, field):
-        return True
+    for part in ("text_config", "vision_config"):
+        inner = config.get(part)
+        if isinstance(inner, Mapping) and _holds(inner, field):
+            return True
     head, _, rest = field.partition(".")
     value = config.get(head)
     return field in config or (bool(rest) and isinstance(value, Mapping) and rest in value)
@@ -254,7 +275,9 @@ def _text_part(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> 
                 f"(--ignore-field {field} leaves it out)"
             )
     above = {field: config[field] for field in _TOP_LEVEL_OF_TEXT if config.get(field) is not None}
-    return inner, {**text, **above}, "text part only: the vision tower and its projector are left out"
+    towers = model_type in TOWERS and isinstance(config.get("vision_config"), Mapping)
+    note = "" if towers else "text part only: the vision tower and its projector are left out"
+    return inner, {**text, **above}, note
 
 
 def _own_name(config: Mapping[str, Any], model_type: str) -> str:

@@ -14,6 +14,7 @@ from tfsim.models.spec import (
     ActivationName,
     Attention,
     Block,
+    CompressedAttention,
     LearnedPositions,
     Mixer,
     Norm,
@@ -106,8 +107,8 @@ def rope(
     name = "rope_scaling" if scaled and f.mapping("rope_scaling") else "rope_parameters"
     given = f.mapping(name)
     if layer_type is not None and name == "rope_parameters":
-        if set(given) - {"full_attention", "sliding_attention"}:
-            raise f.fault(name, "must hold full_attention and sliding_attention", sorted(given))
+        if set(given) - {"full_attention", "sliding_attention", "main", "compress"}:
+            raise f.fault(name, "must hold one mapping per kind of layer", sorted(given))
         name = f"{name}.{layer_type}"
         inner = given.get(layer_type) or {}
         if not isinstance(inner, Mapping):
@@ -190,7 +191,9 @@ def overrides(f: Fields, layers: Sequence[int], known: Sequence[str]) -> dict[st
     by_layer = {int(key): entry for key, entry in given.items() if isinstance(key, str) and key.isdecimal()}
     entries = [by_layer.get(i) for i in layers]
     first = entries[0] if entries else {}
-    good = isinstance(first, Mapping) and all(entry == first for entry in entries) and len(given) == len(entries)
+    if not isinstance(first, Mapping):
+        raise f.fault("per_layer_config", "must hold a mapping for each layer of one kind")
+    good = all(entry == first for entry in entries) and len(given) == len(entries)
     if not good or not all(key in known and type(value) is int and value > 0 for key, value in first.items()):
         raise f.fault("per_layer_config", f"must set {' and '.join(known)} alike for the layers of one kind")
     return dict(first)
@@ -244,5 +247,8 @@ def name_blocks(layers: Sequence[Block]) -> tuple[dict[str, Block], list[str]]:
 def _parts(block: Block) -> tuple[str, str]:
     mixer, ffn = block.mixer, block.ffn
     local = isinstance(mixer, Attention) and (mixer.window is not None or mixer.chunk is not None)
+    if isinstance(mixer, CompressedAttention) and mixer.compression:
+        return f"per_{mixer.compression.ratio}", "none" if ffn is None else ffn.kind
+    local = local or isinstance(mixer, CompressedAttention)
     word = "none" if mixer is None else "local" if local else "global" if mixer.score_width else mixer.kind
     return word, "none" if ffn is None else ffn.kind

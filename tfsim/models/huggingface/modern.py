@@ -28,7 +28,7 @@ GLM4_MOE = table(
     norm_topk_prob=True,
     use_qk_norm=False,
     num_nextn_predict_layers=0,
-    harmless="routed_scaling_factor topk_group",
+    harmless="routed_scaling_factor topk_group use_grouped_mm",
     refused={"moe_layer_freq": (1,), "scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)},
     aliases={
         "num_local_experts": "n_routed_experts",

@@ -8,7 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfsim.errors import InputError, quote
-from tfsim.models.spec import MLA, Attention, Block, DenseFFN, GatedDelta, Indexer, MoE
+from tfsim.models.spec import (
+    MLA,
+    RWKV,
+    Attention,
+    Block,
+    ChannelMix,
+    CompressedAttention,
+    DenseFFN,
+    GatedDelta,
+    Indexer,
+    Mamba,
+    Mamba2,
+    MoE,
+)
 
 _ATTENTION = {
     "q_proj": "self_attn.q_proj",
@@ -83,6 +96,27 @@ MINIMAX_M3_MODULES = Modules(
         "index_k_proj": "self_attn.index_k_proj",
     }
 )
+GEMMA4_MODULES = Modules(
+    {
+        **_LLAMA,
+        **_shared("mlp"),
+        **_experts("experts.{e}.gate_proj", "experts.{e}.up_proj", "experts.{e}.down_proj", "router.proj"),
+    }
+)
+STEP3_MODULES = Modules(
+    {
+        **_LLAMA,
+        **_shared("share_expert"),
+        **_experts("moe.gate_proj", "moe.up_proj", "moe.down_proj", "moe.gate"),
+    }
+)
+DEEPSEEK_V4_MODULES = Modules(
+    {
+        **_LLAMA,
+        **{name: f"self_attn.{name}" for name in ("kv_proj", "o_a_proj", "o_b_proj")},
+        "index_q_proj": "self_attn.compressor.indexer.q_b_proj",
+    }
+)
 GPT_OSS_MODULES = Modules(
     {
         **_LLAMA,
@@ -143,6 +177,55 @@ DBRX_MODULES = Modules(
     layer="transformer.blocks.{i}.",
 )
 
+_SSM = ("in_proj", "x_proj", "dt_proj", "out_proj")
+MAMBA_MODULES = Modules({name: f"mixer.{name}" for name in _SSM}, layer="backbone.layers.{i}.")
+_MIXER_EXPERTS = "mixer.experts.{e}."
+NEMOTRON_H_MODULES = Modules(
+    {
+        **{name: f"mixer.{name}" for name in (*_SSM, "q_proj", "k_proj", "v_proj", "o_proj")},
+        **_mlp("mixer"),
+        **_shared("mixer.shared_experts"),
+        "experts_up": f"{_MIXER_EXPERTS}up_proj",
+        "experts_down": f"{_MIXER_EXPERTS}down_proj",
+        "router": "mixer.gate",
+        "latent_in": "mixer.fc1_latent_proj",
+        "latent_out": "mixer.fc2_latent_proj",
+    },
+    layer="backbone.layers.{i}.",
+)
+_FFN_EXPERTS = "feed_forward.experts.{e}."
+JAMBA_MODULES = Modules(
+    {
+        **_ATTENTION,
+        **{name: f"mamba.{name}" for name in _SSM},
+        **_mlp("feed_forward"),
+        **_experts(
+            f"{_FFN_EXPERTS}gate_proj", f"{_FFN_EXPERTS}up_proj", f"{_FFN_EXPERTS}down_proj", "feed_forward.router"
+        ),
+    }
+)
+GRANITE_HYBRID_MODULES = Modules(
+    {
+        **JAMBA_MODULES.paths,
+        "gate_up_proj": "shared_mlp.input_linear",
+        "down_proj": "shared_mlp.output_linear",
+        "shared_gate_proj": "shared_mlp.input_linear",
+        "shared_up_proj": "shared_mlp.input_linear",
+        "shared_down_proj": "shared_mlp.output_linear",
+        "experts_up": "block_sparse_moe.input_linear",
+        "experts_down": "block_sparse_moe.output_linear",
+        "router": "block_sparse_moe.router.layer",
+    }
+)
+RWKV_MODULES = Modules(
+    {
+        **{name: f"attention.{name}" for name in ("key", "value", "receptance", "output")},
+        **{f"ffn_{name}": f"feed_forward.{name}" for name in ("key", "value", "receptance")},
+    },
+    layer="rwkv.blocks.{i}.",
+    head="head",
+)
+
 
 def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
     """The matrices of a block by parameter group, under the operators' names."""
@@ -156,9 +239,18 @@ def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
         gate = ("g_proj",) if mixer.output_gate == "head" else ()
         separate = ("q_proj", *keys, *gate, "o_proj", *_index_matrices(mixer.indexer))
         groups = {"attn": ("qkv_proj", "o_proj") if mixer.fused_qkv else separate}
+    elif isinstance(mixer, CompressedAttention):  # what makes compressed entries stays in the model's dtype
+        index = ("index_q_proj",) if mixer.compression and mixer.compression.indexer else ()
+        groups = {"attn": ("q_a_proj", "q_b_proj", "kv_proj", "o_a_proj", "o_b_proj", *index)}
     elif isinstance(mixer, GatedDelta):
         inputs = ("qkvz", "ba") if mixer.fused_input else ("qkv", "z", "b", "a")
         groups = {"ssm": (*(f"in_proj_{name}" for name in inputs), "out_proj")}
+    elif isinstance(mixer, Mamba):
+        groups = {"ssm": ("in_proj", "x_proj", "dt_proj", "out_proj")}
+    elif isinstance(mixer, Mamba2):
+        groups = {"ssm": ("in_proj", "out_proj")}
+    elif isinstance(mixer, RWKV):
+        groups = {"attn": ("key", "value", "receptance", "output")}
     else:
         groups = {}
     if isinstance(ffn, MoE):
@@ -167,8 +259,12 @@ def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
         if ffn.shared:
             plain_shared = DenseFFN(d_ff=ffn.shared.d_ff, gated=ffn.gated)
             groups["moe_shared"] = tuple(f"shared_{name}" for name in _matrices(plain_shared))
+        if ffn.d_latent:
+            groups["moe_shared"] = (*groups.get("moe_shared", ()), "latent_in", "latent_out")
     elif isinstance(ffn, DenseFFN):
         groups["ffn_dense"] = _matrices(ffn)
+    elif isinstance(ffn, ChannelMix):
+        groups["ffn_dense"] = ("ffn_key", "ffn_value", "ffn_receptance")
     return groups
 
 
@@ -195,7 +291,8 @@ def plain(pattern: str) -> str:
 # Modules that hold no matrix of the decoder: naming them leaves nothing out.
 _ELSEWHERE = re.compile(
     r"norm|(^|\.)ln_|embed|vision|visual|projector|patch_merge|e_score_correction_bias|mtp|eh_proj|shared_head|rotary|"
-    r"gate$|router|conv1d|indexer|wte|wpe|lm_head|embed_out|shared_expert_gate|audio"
+    r"gate$|router|conv1d|A_log|dt_bias|^model\.decoder\.self_attn|indexer|compressor|_hc|hc_|sinks|wte|wpe|lm_head|"
+    r"embed_out|shared_expert_gate|audio"
 )
 
 

@@ -30,6 +30,7 @@ class Scheme:
     """What a file says: ``default`` for every matrix that ``excluded`` does not name, ``listed`` for single modules.
 
     ``experts_only``: nothing but the routed experts (gpt-oss). ``head``: whether ``default`` covers the output matrix.
+    ``experts``: another format for the routed experts (DeepSeek-V4).
     """
 
     default: str | None = None
@@ -38,6 +39,7 @@ class Scheme:
     experts_only: bool = False
     head: bool = True
     kv: str | None = None
+    experts: str | None = None
 
     def format_of(self, module: str, operator: str) -> str | None:
         """The format of one module's weight; None: the model's dtype."""
@@ -45,6 +47,8 @@ class Scheme:
             return self.listed[module]
         if operator in ("router", "index_weights") or self.excluded.holds(module) or self.default is None:
             return None
+        if self.experts and operator.startswith("experts_"):
+            return self.experts
         if self.experts_only and not operator.startswith("experts_"):
             return None
         return self.default
@@ -176,7 +180,12 @@ def _scheme(config: object, beside: object, where: str) -> Scheme | None:
 
 def _fp8(part: _Part) -> Scheme:
     """DeepSeek's and Qwen's fp8: every linear layer but the output matrix, unless a list says otherwise."""
-    part.only("quant_method activation_scheme fmt weight_block_size modules_to_not_convert ignored_layers scale_fmt")
+    part.only(
+        "quant_method activation_scheme fmt weight_block_size modules_to_not_convert ignored_layers scale_fmt "
+        "expert_dtype packed_modules_mapping"
+    )
+    if part.data.get("packed_modules_mapping") not in (None, {}):
+        raise part.fault("packed_modules_mapping", "must be empty")
     if part.data.get("fmt") not in (None, "e4m3", "float8_e4m3fn", "float8_e4m3"):
         raise part.fault("fmt", "must be e4m3")
     block = part.data.get("weight_block_size")
@@ -184,7 +193,11 @@ def _fp8(part: _Part) -> Scheme:
         raise part.fault("weight_block_size", "must be [128, 128] or null")
     key = "modules_to_not_convert" if "modules_to_not_convert" in part.data else "ignored_layers"
     listed = part.data.get(key) is not None
-    return Scheme("fp8" if block is None else "fp8_block", part.names(key), head=listed)
+    experts = part.data.get("expert_dtype")
+    if experts not in (None, "fp4", "fp8"):
+        raise part.fault("expert_dtype", "must be fp4, fp8 or null")
+    narrow = "mxfp4" if experts == "fp4" else None
+    return Scheme("fp8" if block is None else "fp8_block", part.names(key), head=listed, experts=narrow)
 
 
 def _fbgemm(part: _Part) -> Scheme:

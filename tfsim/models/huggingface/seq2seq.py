@@ -102,7 +102,7 @@ BART = FieldTable(
     },
     harmless=words(
         "encoder_layerdrop decoder_layerdrop scale_embedding classif_dropout normalize_embedding add_bias_logits "
-        "force_bos_token_to_be_generated extra_pos_embeddings static_position_embeddings"
+        "force_bos_token_to_be_generated extra_pos_embeddings static_position_embeddings output_past save_step _num_labels"
     ),
     refused={**_SEQ2SEQ, "normalize_before": (False,), "add_final_layer_norm": (False,)},
 )
@@ -131,7 +131,7 @@ WHISPER = FieldTable(
     harmless=words(
         "encoder_layerdrop decoder_layerdrop scale_embedding use_weighted_layer_sum classifier_proj_size "
         "apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks mask_feature_prob mask_feature_length "
-        "mask_feature_min_masks median_filter_width alignment_heads lang_ids num_key_value_heads"
+        "mask_feature_min_masks forced_decoder_ids median_filter_width alignment_heads lang_ids num_key_value_heads"
     ),
     refused=_SEQ2SEQ,
 )
@@ -257,7 +257,8 @@ def switch(f: Fields) -> Decoder:
         step = of // wanted if wanted else of
         if step == 0:
             raise f.fault(name, f"is more than the {of} layers", wanted)
-        return [sparse if step == 1 or i % step == 1 else dense for i in range(of)] if wanted else [dense]
+        # the class's own rule, by which 0 sparse layers still makes one
+        return [sparse if step == 1 or i % step == 1 else dense for i in range(of)]
 
     return _t5(f, ffns(n, "num_sparse_encoder_layers"), ffns(m, "num_sparse_decoder_layers"))
 

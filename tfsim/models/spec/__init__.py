@@ -18,24 +18,28 @@ from tfsim.models.spec.base import (
     ScalingKind,
 )
 from tfsim.models.spec.block import FFN, Block, Mixer, Residual
+from tfsim.models.spec.compressed import CompressedAttention, Compression
 from tfsim.models.spec.delta import GatedDelta
+from tfsim.models.spec.disentangled import Disentangled
+from tfsim.models.spec.dit import Condition, DenoiseHead
 from tfsim.models.spec.evoformer import AlignmentFrontend, Evoformer, SingleHead
 from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
 from tfsim.models.spec.frontends import AudioFrontend, Frontend, PatchFrontend
-from tfsim.models.spec.heads import Classifier, Head, LMHead, MaskedLMHead, NoHead, Pooler, Projection
+from tfsim.models.spec.heads import Classifier, Head, LMHead, MaskedLMHead, Merger, NoHead, Pooler, Projection
 from tfsim.models.spec.indexer import Indexer
 from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.model import (
     ENCODER,
     LearnedPositions,
     ModelSpec,
+    PerLayerInput,
     RelativePositions,
     require_decoder,
     require_model,
 )
 from tfsim.models.spec.pattern import compress_layers, expand_layers
-from tfsim.models.spec.recurrent import Recurrent
-from tfsim.models.spec.ssm import RWKV, ChannelMix, Mamba, Mamba2
+from tfsim.models.spec.recurrent import Additive, Recurrent
+from tfsim.models.spec.ssm import RWKV, S4, ChannelMix, Mamba, Mamba2
 
 __all__ = [
     "ENCODER",
@@ -46,14 +50,21 @@ __all__ = [
     "MLA",
     "RMS_NORM",
     "RWKV",
+    "S4",
     "ActivationName",
+    "Additive",
     "AlignmentFrontend",
     "Attention",
     "AudioFrontend",
     "Block",
     "ChannelMix",
     "Classifier",
+    "CompressedAttention",
+    "Compression",
+    "Condition",
+    "DenoiseHead",
     "DenseFFN",
+    "Disentangled",
     "Evoformer",
     "Frontend",
     "GatedDelta",
@@ -64,12 +75,14 @@ __all__ = [
     "Mamba",
     "Mamba2",
     "MaskedLMHead",
+    "Merger",
     "Mixer",
     "MoE",
     "ModelSpec",
     "NoHead",
     "Norm",
     "PatchFrontend",
+    "PerLayerInput",
     "Pooler",
     "Projection",
     "QKNorm",

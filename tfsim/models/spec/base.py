@@ -92,4 +92,4 @@ def known_format(name: str) -> str:
     return name
 
 
-Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none"]
+Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none", "adaln"]

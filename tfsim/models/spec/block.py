@@ -6,19 +6,33 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tfsim.models.spec.base import Strict, known_format
+from tfsim.models.spec.base import Flag, Strict, known_format
+from tfsim.models.spec.compressed import CompressedAttention
 from tfsim.models.spec.delta import GatedDelta
+from tfsim.models.spec.disentangled import Disentangled
 from tfsim.models.spec.evoformer import Evoformer
 from tfsim.models.spec.ffn import DenseFFN, MoE
 from tfsim.models.spec.mixers import MLA, Attention
-from tfsim.models.spec.recurrent import Recurrent
-from tfsim.models.spec.ssm import RWKV, ChannelMix, Mamba, Mamba2
+from tfsim.models.spec.recurrent import Additive, Recurrent
+from tfsim.models.spec.ssm import RWKV, S4, ChannelMix, Mamba, Mamba2
 
 # A family adds its mixer or FFN here, and its operators to tfsim.models.mixers.MIXERS or tfsim.models.decoder.FFNS.
-Mixer = Attention | MLA | Recurrent | Evoformer | GatedDelta | Mamba | Mamba2 | RWKV
+Mixer = (
+    Attention
+    | Disentangled
+    | MLA
+    | Recurrent
+    | Evoformer
+    | GatedDelta
+    | CompressedAttention
+    | Mamba
+    | Mamba2
+    | RWKV
+    | S4
+)
 FFN = DenseFFN | MoE | ChannelMix
 
-Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none"]
+Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none", "adaln"]
 
 
 class Block(Strict):
@@ -26,8 +40,10 @@ class Block(Strict):
 
     ``residual``: ``pre`` (norm before each), ``post`` (norm after each addition, 2017), ``output`` (norm on each
     output before the addition, OLMo-2), ``sandwich`` (both, Gemma-2), ``parallel`` (mixer and FFN side by side, a norm
-    each), ``parallel_shared`` (side by side under one norm), ``none`` (one after the other, nothing added: RNNs).
+    each), ``parallel_shared`` (side by side under one norm), ``none`` (one after the other, nothing added: RNNs),
+    ``adaln`` (pre, each branch shifted, scaled and gated by the model's ``condition``: DiT).
     ``cross``: attention to the encoder's output between mixer and FFN, with a norm and residual of its own.
+    ``input_norm`` false: the mixer reads the stream as it is (ModernBERT's first layer).
     ``mixer`` or ``ffn`` null: the layer has only the other (Mamba, Nemotron-H).
     ``formats``: weight format by parameter group (``attn``, ``ffn_dense``, ``moe_routed``, ...) or by operator name
     (``q_proj``, ...; the narrower wins) where it differs from the model's.
@@ -37,14 +53,15 @@ class Block(Strict):
     ffn: Annotated[FFN, Field(discriminator="kind")] | None
     residual: Residual = "pre"
     formats: dict[str, str] = Field(default_factory=dict)
-    cross: Attention | None = None
+    cross: Annotated[Attention | Additive, Field(discriminator="kind")] | None = None
+    input_norm: Flag = True
 
     @model_validator(mode="after")
     def _not_empty(self) -> Block:
         if self.mixer is None and self.ffn is None:
             raise ValueError("a block needs a mixer, an ffn, or both")
-        if self.cross is not None and (self.mixer is None or self.residual not in ("pre", "post")):
-            raise ValueError("cross needs a mixer and residual pre or post")
+        if self.cross is not None and (self.mixer is None or self.residual not in ("pre", "post", "none")):
+            raise ValueError("cross needs a mixer and residual pre, post or none")
         if (self.mixer is None or self.ffn is None) and self.residual.startswith("parallel"):
             raise ValueError(f"residual {self.residual} needs both a mixer and an ffn")
         return self

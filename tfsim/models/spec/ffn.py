@@ -15,7 +15,8 @@ _GATED = {"silu": "SwiGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU", "relu": "ReGL
 
 
 def _network(activation: str, gated: bool) -> str:
-    return _GATED.get(activation, f"gated {activation}") if gated else activation
+    plain = "squared ReLU" if activation == "relu2" else activation
+    return _GATED.get(activation, f"gated {plain}") if gated else plain
 
 
 class DenseFFN(Strict):

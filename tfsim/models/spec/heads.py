@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from tfsim.models.spec.base import LAYER_NORM, Flag, Norm, Size, Strict
+from pydantic import Field
+
+from tfsim.models.spec.base import LAYER_NORM, Count, Flag, Norm, Size, Strict
+from tfsim.models.spec.dit import DenoiseHead
 from tfsim.models.spec.evoformer import SingleHead
 from tfsim.models.spec.ffn import ActivationName
 
@@ -12,11 +15,13 @@ from tfsim.models.spec.ffn import ActivationName
 class LMHead(Strict):
     """The output matrix over the vocabulary (``tied_embeddings`` and ``head_bias`` say how).
 
-    ``loss_fp32``: a model with an encoder takes its loss in fp32 too, as decoders alone always do.
+    ``loss_fp32``: a model with an encoder takes its loss in fp32 too, as decoders alone always do. ``own_labels``: the
+    loss of a decoder alone keeps a shifted copy of its input as labels, as transformers makes one.
     """
 
     kind: Literal["lm"] = "lm"
     loss_fp32: Flag = False
+    own_labels: Flag = True
 
     def describe(self) -> str:
         """In words."""
@@ -75,6 +80,30 @@ class Projection(Strict):
         return f"projection to {self.d_out:,}"
 
 
+class Merger(Strict):
+    """From the patches of an image to tokens of a text model: ``patches`` neighbours become one token.
+
+    A layer of each width of ``each`` on every patch; then the neighbours joined into one vector (or their ``mean``),
+    and a layer of each width of ``joined``. ``norm``: before all. ``taps``: further mergers of the same widths that
+    read earlier layers (Qwen3-VL's deepstack), whose norm is over the joined vector. ``beside``: published as a
+    projector beside the tower, not as a part of it.
+    """
+
+    kind: Literal["merger"] = "merger"
+    patches: Size
+    each: tuple[Size, ...] = ()
+    joined: Annotated[tuple[Size, ...], Field(min_length=1)]
+    mean: Flag = False
+    norm: Norm | None = None
+    bias: Flag = True
+    taps: Count = 0
+    beside: Flag = False
+
+    def describe(self) -> str:
+        """Such as "4 patches to a token of 2,048"."""
+        return f"{self.patches} patches to a token of {self.joined[-1]:,}"
+
+
 class NoHead(Strict):
     """Nothing: the last layer's output (and its norm) is what another stack reads."""
 
@@ -85,4 +114,4 @@ class NoHead(Strict):
         return "none"
 
 
-Head = LMHead | MaskedLMHead | Pooler | Classifier | Projection | SingleHead | NoHead
+Head = LMHead | MaskedLMHead | Pooler | Classifier | Projection | SingleHead | DenoiseHead | NoHead | Merger

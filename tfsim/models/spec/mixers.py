@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from tfsim.models.spec.base import Flag, QKNorm, Real, Rope, Size, Strict
 from tfsim.models.spec.indexer import Indexer
-from tfsim.units import Number, ceil_div, maximum
+from tfsim.units import Number, ceil_div, maximum, minimum
 
 
 class MixerSpec(Strict):
@@ -18,6 +18,11 @@ class MixerSpec(Strict):
     def n_parts(self) -> int:
         """Equal parts tensor parallelism can cut it into (heads)."""
         raise NotImplementedError
+
+    @property
+    def part_names(self) -> tuple[str, str]:
+        """What those parts are called, and those of the cache."""
+        return "attention heads", "KV heads"
 
     @property
     def n_kv_parts(self) -> int | None:
@@ -35,6 +40,11 @@ class MixerSpec(Strict):
         return 0
 
     @property
+    def input_width(self) -> int | None:
+        """Width of what it is given where that is not the model's; None: d_model."""
+        return None
+
+    @property
     def output_width(self) -> int | None:
         """Width of what it hands on where that is not the model's by construction; None: always d_model."""
         return None
@@ -42,6 +52,11 @@ class MixerSpec(Strict):
     def cached_per_token(self, tp: Number = 1) -> Number:
         """Cached elements per token on one device."""
         return 0
+
+    def cached(self, tokens: Number, tp: Number = 1) -> Number:
+        """Cached elements of a sequence of ``tokens`` on one device: at most those of its span."""
+        span, _ = self.span
+        return (tokens if span is None else minimum(tokens, span)) * self.cached_per_token(tp)
 
     def state_bytes(self, element: Number, tp: Number = 1) -> Number:
         """Bytes of the fixed-size state of one sequence on one device; ``element``: bytes of the cache's dtype."""

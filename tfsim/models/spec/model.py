@@ -11,6 +11,8 @@ from tfsim.errors import InputError, quote
 from tfsim.files import not_a_flag
 from tfsim.models.spec.base import RMS_NORM, Count, Flag, Norm, Real, Size, Strict, known_format
 from tfsim.models.spec.block import Block
+from tfsim.models.spec.dit import Condition
+from tfsim.models.spec.ffn import ActivationName
 from tfsim.models.spec.frontends import Frontend
 from tfsim.models.spec.heads import Head, LMHead, MaskedLMHead
 from tfsim.models.spec.pattern import expand_layers
@@ -38,6 +40,14 @@ class RelativePositions(Strict):
     n_buckets: Size
 
 
+class PerLayerInput(Strict):
+    """A table of ``vocab_size`` rows that holds a vector of ``width`` for every layer (Gemma-3n, Gemma-4)."""
+
+    vocab_size: Size
+    width: Size
+    activation: ActivationName = "gelu_tanh"
+
+
 class ModelSpec(Strict):
     """A stack of layers between a frontend and a head; a decoder-only language model unless said otherwise. See
     ``docs/models.md`` for the YAML form.
@@ -50,11 +60,15 @@ class ModelSpec(Strict):
     ``frontend``: what makes the sequence where it is not tokens (then ``vocab_size`` is 0). ``token_types``: rows of a
     segment embedding. ``projected_sum``: the sum of embeddings, each ``d_embed`` wide, is projected to d_model
     (ELECTRA); else the token embedding alone (OPT). ``relative_positions``: one table of them for the whole stack.
+    ``condition``: the vector that blocks of residual ``adaln`` and a denoising head are modulated by (DiT).
     ``embedding_norm_in_layer``: the first layer computes it, again under full recomputation (RWKV). ``residual_fp32``:
     the stream between layers stays in fp32 (Mamba). ``sinusoidal``: computed positions are added, without parameters
     (Vaswani et al. 2017). ``encoder``: a stack
     that runs before this one: blocks with ``cross`` attend to its output, without any it stands beside (CLIP) or makes
-    tokens. ``shared_embeddings``: it reads this stack's token table.
+    tokens. ``hyper_streams``: residual streams that hyper-connections mix (DeepSeek-V4; 1: a plain residual).
+    ``shared_embeddings``: it reads this stack's token table.
+    ``vision``: an image tower that makes tokens for this stack: stored and counted with it, in a group of its own; it
+    runs by itself (``count(model.vision)``).
     """
 
     schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(1, alias="schema")
@@ -78,10 +92,14 @@ class ModelSpec(Strict):
     token_types: Count = 0
     projected_sum: Flag = False
     relative_positions: RelativePositions | None = None
+    condition: Condition | None = None
     sinusoidal: Flag = False
     head: Head = Field(LMHead(), discriminator="kind")
     encoder: ModelSpec | None = None
     shared_embeddings: Flag = False
+    vision: ModelSpec | None = None
+    hyper_streams: Size = 1
+    per_layer_input: PerLayerInput | None = None
     tied_embeddings: Flag = False
     head_bias: Flag = False
     final_logit_softcap: Real | None = None
@@ -118,10 +136,15 @@ class ModelSpec(Strict):
         unknown = [name for name in dict.fromkeys(self.layer_blocks) if name not in self.blocks]
         if unknown:
             raise ValueError(f"layers names block {unknown[0]!r}, which is not one of blocks: {', '.join(self.blocks)}")
-        for name, block in self.blocks.items():
-            width = None if block.mixer is None else block.mixer.output_width
-            if width is not None and width != self.d_model:
-                raise ValueError(f"block {name!r} hands on {width} values, but d_model is {self.d_model}")
+        width = self.d_model
+        for name in self.layer_blocks:
+            mixer = self.blocks[name].mixer
+            if mixer is not None:
+                if (mixer.input_width or self.d_model) != width:
+                    raise ValueError(f"block {name!r} reads {mixer.input_width or self.d_model} values, given {width}")
+                width = mixer.output_width or self.d_model
+        if width != self.d_model:
+            raise ValueError(f"the last layer hands on {width} values, but d_model is {self.d_model}")
         unused = [name for name in self.blocks if name not in set(self.layer_blocks)]
         if unused:
             raise ValueError(f"block {unused[0]!r} is defined but layers never uses it")
@@ -135,6 +158,8 @@ class ModelSpec(Strict):
             raise ValueError("vocab_size: a model with a frontend reads no tokens")
         if self.frontend is not None and isinstance(self.head, LMHead | MaskedLMHead):
             raise ValueError(f"head {self.head.kind}: a model with a frontend has no vocabulary")
+        if self.condition is None and any(block.residual == "adaln" for block in self.blocks.values()):
+            raise ValueError("a block has residual adaln, but the model has no condition")
         if self.encoder is None and any(block.cross for block in self.blocks.values()):
             raise ValueError("a block has cross, but the model has no encoder")
         if self.encoder is not None and self.encoder.encoder is not None:

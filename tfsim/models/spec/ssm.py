@@ -28,6 +28,11 @@ class Mamba(MixerSpec):
     inner_norm: Norm | None = None
 
     @property
+    def part_names(self) -> tuple[str, str]:
+        """For messages."""
+        return "channels", "channels"
+
+    @property
     def n_parts(self) -> int:
         """Channels."""
         return self.d_inner
@@ -65,6 +70,11 @@ class Mamba2(MixerSpec):
         return self
 
     @property
+    def part_names(self) -> tuple[str, str]:
+        """For messages."""
+        return "Mamba heads", "Mamba groups"
+
+    @property
     def n_parts(self) -> int:
         """Heads."""
         return self.n_heads
@@ -95,6 +105,11 @@ class RWKV(MixerSpec):
     d_shift: Size
 
     @property
+    def part_names(self) -> tuple[str, str]:
+        """For messages."""
+        return "channels", "channels"
+
+    @property
     def n_parts(self) -> int:
         """Channels."""
         return self.d_attn
@@ -121,21 +136,37 @@ class ChannelMix(Strict):
 
 
 class S4(MixerSpec):
-    """A structured state space layer (Gu et al. 2022; diagonal form, S4D): ``d_state`` complex values per channel
-    and conjugate pair. Training multiplies the sequence by the layer's kernel through an FFT of twice its length;
-    inference steps the recurrence. A gated linear output (GLU) mixes channels."""
+    """A structured state space layer (Gu et al. 2022; diagonal form, S4D): each of ``d_inner`` = d_model channels has
+    ``d_state`` states in conjugate pairs, the same for every input. Training convolves the sequence with the layer's
+    kernel by FFT (section 2.4); inference steps the recurrence. GELU and a gated linear output mix the channels."""
 
     kind: Literal["s4"] = "s4"
     d_inner: Size
     d_state: Size = 64
+
+    @model_validator(mode="after")
+    def _consistent(self) -> S4:
+        if self.d_state % 2:
+            raise ValueError(f"d_state ({self.d_state}) must be even: states come in conjugate pairs")
+        return self
+
+    @property
+    def part_names(self) -> tuple[str, str]:
+        """For messages."""
+        return "channels", "channels"
 
     @property
     def n_parts(self) -> int:
         """Channels."""
         return self.d_inner
 
+    @property
+    def output_width(self) -> int | None:
+        """As many channels as it reads."""
+        return self.d_inner
+
     def state_bytes(self, element: Number, tp: Number = 1) -> Number:
-        """d_state / 2 complex fp32 values per channel."""
+        """One complex fp32 value per channel and pair."""
         return ceil_div(self.d_inner, tp) * (self.d_state // 2) * 8
 
     def describe(self) -> str:
