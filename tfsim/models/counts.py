@@ -346,13 +346,18 @@ def count(
     require_model(model)
     batch_ = as_number(batch, "batch", at_least=1, whole=True)
     past = as_number(past_len, "past_len", at_least=0, whole=True)
+    choice("phase", phase, ("forward", "forward_backward", "decode"))
     if phase == "decode" and not model.decodes:
         raise InputError(f"phase: {model.name} has no decoder: it runs forward or forward_backward only")
+    images = [m for m in (model, model.encoder) if m is not None and isinstance(m.frontend, PatchFrontend)]
+    if image_size is not None and not images:
+        raise InputError(f"image_size: {model.name} reads no images")
+    if image_size is not None and seq_len is not None and model in images:
+        raise InputError("image_size: give it or seq_len, not both")
     if seq_len is None:
         seq_len = 1 if phase == "decode" else _own_length(model, image_size)
     source = encoder_positions(model, encoder_len, image_size, seq_len=None if phase == "decode" else seq_len)
     seq = as_number(seq_len, "seq_len", at_least=1, whole=True)
-    choice("phase", phase, ("forward", "forward_backward", "decode"))
     choice("attention", attention, ("fused", "eager"))
     choice("style", style, ("eager", "fused"))
     choice("causal", causal, ("full", "halved"))
