@@ -118,7 +118,7 @@ def test_any_image_size() -> None:
     assert larger.flops / 2 == pytest.approx(55.5e9, rel=0.01)
     for arguments in ({"image_size": 8}, {"image_size": "224"}, {"image_size": 224, "seq_len": 197}):
         with pytest.raises(InputError, match="image_size"):
-            count(vit, **arguments)  # type: ignore[arg-type]
+            count(vit, **arguments)
     with pytest.raises(InputError, match="reads no images"):
         count(spec("bert-base"), image_size=224)
     towers = spec("clip-vit-b-16")
