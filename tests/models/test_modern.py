@@ -332,6 +332,7 @@ def test_step_has_the_parameters_of_transformers() -> None:
         ("gemma-4-26b-a4b", 26e9, 4e9),
         ("mimo-v2-flash", 309e9, 15e9),
         ("deepseek-v3.2", 671e9, 37e9),
+        ("step-3.5-flash", 196e9, 11e9),
     ],
 )
 def test_published_sizes(name: str, total: float, active: float) -> None:
