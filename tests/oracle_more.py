@@ -27,12 +27,19 @@ def rows(table: str, family: str) -> list[dict[str, str]]:
     return [row for row in _table(table) if row["family"] == family]
 
 
+def config(name: str, layers: str = "") -> dict[str, Any]:
+    """The configuration of the full-size model ``name``, or of the small variant at a depth."""
+    configs = json.loads((DATA / "configs.json").read_text())
+    found: dict[str, Any] = (
+        configs["small"][name][layers] if name in configs["small"] else configs["full"][name]["config"]
+    )
+    return found
+
+
 @cache
 def spec(name: str, layers: str = "") -> ModelSpec:
     """The full-size model ``name``, or the small variant at a depth."""
-    configs = json.loads((DATA / "configs.json").read_text())
-    config = configs["small"][name][layers] if name in configs["small"] else configs["full"][name]["config"]
-    return spec_from_config(config, name=name)
+    return spec_from_config(config(name, layers), name=name)
 
 
 def number(text: str) -> int:
