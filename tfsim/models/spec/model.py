@@ -18,6 +18,7 @@ from tfsim.models.spec.pattern import expand_layers
 
 ENCODER = "encoder."
 """What the names of an encoder's segments and blocks start with."""
+VISION_LEFT_OUT = "text part only: the image tower's weights and work are left out"
 
 
 class LearnedPositions(Strict):
