@@ -17,14 +17,15 @@ PHASES = {"forward": "forward", "forward+backward": "forward_backward", "decode"
 
 
 @cache
-def _table(table: str) -> tuple[dict[str, str], ...]:
+def all_rows(table: str) -> tuple[dict[str, str], ...]:
+    """All rows of ``table``."""
     with (DATA / f"{table}.csv").open(newline="") as file:
         return tuple(csv.DictReader(file))
 
 
 def rows(table: str, family: str) -> list[dict[str, str]]:
     """All rows of ``table`` of one family."""
-    return [row for row in _table(table) if row["family"] == family]
+    return [row for row in all_rows(table) if row["family"] == family]
 
 
 def config(name: str, layers: str = "") -> dict[str, Any]:
