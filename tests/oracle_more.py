@@ -17,22 +17,30 @@ PHASES = {"forward": "forward", "forward+backward": "forward_backward", "decode"
 
 
 @cache
-def _table(table: str) -> tuple[dict[str, str], ...]:
+def all_rows(table: str) -> tuple[dict[str, str], ...]:
+    """All rows of ``table``."""
     with (DATA / f"{table}.csv").open(newline="") as file:
         return tuple(csv.DictReader(file))
 
 
 def rows(table: str, family: str) -> list[dict[str, str]]:
     """All rows of ``table`` of one family."""
-    return [row for row in _table(table) if row["family"] == family]
+    return [row for row in all_rows(table) if row["family"] == family]
+
+
+def config(name: str, layers: str = "") -> dict[str, Any]:
+    """The configuration of the full-size model ``name``, or of the small variant at a depth."""
+    configs = json.loads((DATA / "configs.json").read_text())
+    found: dict[str, Any] = (
+        configs["small"][name][layers] if name in configs["small"] else configs["full"][name]["config"]
+    )
+    return found
 
 
 @cache
 def spec(name: str, layers: str = "") -> ModelSpec:
     """The full-size model ``name``, or the small variant at a depth."""
-    configs = json.loads((DATA / "configs.json").read_text())
-    config = configs["small"][name][layers] if name in configs["small"] else configs["full"][name]["config"]
-    return spec_from_config(config, name=name)
+    return spec_from_config(config(name, layers), name=name)
 
 
 def number(text: str) -> int:

@@ -116,8 +116,13 @@ def test_any_image_size() -> None:
     assert larger.parameters == count(vit).parameters
     # ViT-B/16 at 384 pixels: 55.5 GMACs (timm's results table, vit_base_patch16_384: 55.54)
     assert larger.flops / 2 == pytest.approx(55.5e9, rel=0.01)
-    with pytest.raises(InputError, match="image_size"):
-        count(vit, image_size=8)
+    for arguments in ({"image_size": 8}, {"image_size": "224"}, {"image_size": 224, "seq_len": 197}):
+        with pytest.raises(InputError, match="image_size"):
+            count(vit, **arguments)
+    with pytest.raises(InputError, match="reads no images"):
+        count(spec("bert-base"), image_size=224)
+    towers = spec("clip-vit-b-16")
+    assert count(towers, seq_len=77, image_size=336).flops == count(towers, seq_len=77, encoder_len=442).flops
 
 
 def test_a_doubled_sequence_costs_four_times_the_attention() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import oracle_more
 from tests.oracle import configurations
 from tfsim.errors import InputError
 from tfsim.models.counts import count, parameters
@@ -33,6 +34,15 @@ ISSUE_TYPES = sorted(
 )
 
 
+# types that are the oracle's own, and no class of transformers; evoformer takes AlphaFold 2's sizes by default
+ORACLE_KINDS = {
+    "dit": "dit-xl-2",
+    "gnmt": "gnmt-v2-8layer",
+    "rnn_lm": "lstm-ptb-medium",
+    "transformer2017": "transformer-2017-base",
+}
+
+
 def defaults() -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads((DATA / "default_configs.json").read_text())["types"]
     return loaded
@@ -49,9 +59,8 @@ def example(model_type: str) -> dict[str, Any]:
         return {**configurations()["full"]["grok-1"]["config"], "model_type": model_type}
     if model_type in ("gemma3", "llama4"):
         return {"model_type": model_type, "text_config": {"model_type": f"{model_type}_text"}, "vision_config": {}}
-    if model_type == "transformer2017":
-        sizes = {"vocab_size": 37000, "d_model": 512, "d_ff": 2048, "num_heads": 8, "num_layers": 6}
-        return {"model_type": model_type, **sizes}
+    if model_type in ORACLE_KINDS:
+        return oracle_more.config(ORACLE_KINDS[model_type])
     if model_type == "kimi_k2":
         return {**defaults()["deepseek_v3"]["config"], "model_type": "kimi_k2"}
     if model_type == "kimi_k25":
@@ -430,7 +439,7 @@ LIVE_CLASS = {
     "vit": "AutoModelForImageClassification",
     "clip": "AutoModel",
 }
-NO_LIVE_CLASS |= {"transformer2017"}
+NO_LIVE_CLASS |= {"evoformer", *ORACLE_KINDS}
 
 
 @pytest.mark.parametrize("model_type", sorted(set(FAMILIES) - NO_LIVE_CLASS))

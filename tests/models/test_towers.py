@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import tfsim
 from tests.models.test_huggingface import HF
 from tfsim.errors import InputError
 from tfsim.models.counts import count, parameters
@@ -75,3 +76,11 @@ def test_faults_name_the_field_of_the_tower() -> None:
     spec_from_config(config, ignore_fields=["shiny"])
     config["vision_config"] = None
     assert spec_from_config(config).vision is None
+
+
+def test_training_and_serving_say_that_the_tower_is_left_out() -> None:
+    model, system = load_model(HF / "moonshotai--Kimi-K2.5"), tfsim.load_system("dgx-b200")
+    trained = tfsim.train(model, system, devices=512, seq_len=4096, global_batch=512)
+    served = tfsim.serve(model, system, devices=16, input_len=64, output_len=8)
+    for answer in (trained, served):
+        assert any("image tower" in note for note in answer.notes)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tfsim.models.indexer import chosen_pairs, index_scores
+from tfsim.models.indexer import chosen_pairs, index_scores, untrained
 from tfsim.models.parts import (
     BlockContext,
     apply_norm,
     as_stream,
     cached_element_bytes,
     project,
-    rope_tables,
     to_stream,
 )
 from tfsim.models.spec.compressed import CompressedAttention, Compression
@@ -41,10 +40,14 @@ def compressed_attention(context: BlockContext, mixer: CompressedAttention, x: T
     ops.append(normed("kv_norm", ops[-1].output, tokens, d))
     kv = ops[-1].output
     if mixer.rope:
-        tables = rope_tables(mixer.rope, d, context)
-        ops.append(rotary("q.rope", q, elements=tokens * heads * d, tables=tables, style=style))
+        turned = mixer.rope.rotary_dim or d
+
+        def tables(name: str) -> tuple[Tensor, ...]:  # spread to pairs at every use
+            return tuple(activation(f"{name}.{part}", shape.seq_len * turned, style) for part in ("cos", "sin"))
+
+        ops.append(rotary("q.rope", q, elements=tokens * heads * d, tables=tables("q"), style=style))
         q = ops[-1].output
-        ops.append(rotary("kv.rope", kv, elements=tokens * d, tables=tables, style=style))
+        ops.append(rotary("kv.rope", kv, elements=tokens * d, tables=tables("kv"), style=style))
         kv = ops[-1].output
     keys, pairs2 = _window(context, mixer)
     if mixer.compression:
@@ -75,7 +78,7 @@ def compressed_attention(context: BlockContext, mixer: CompressedAttention, x: T
     )
     out = ops[-1].output
     if mixer.rope:  # values were rotated with the keys: the output is turned back
-        ops.append(rotary("out.rope", out, elements=tokens * heads * d, tables=tables, style=style))
+        ops.append(rotary("out.rope", out, elements=tokens * heads * d, tables=tables("out"), style=style))
         out = ops[-1].output
     groups = ceil_div(mixer.o_groups, tp)
     per_group = mixer.n_heads // mixer.o_groups * d
@@ -125,15 +128,13 @@ def _entries(
     if how.indexer is None:
         return ops, entries, seen
     indexer, d = how.indexer, how.indexer.d_head
-    made = _compress(context, how, x, "index_", d)
-    ops += made
-    ops.append(project(context, "index_q_proj", latent, indexer.n_heads * d, mixer.q_lora_rank))
-    q = ops[-1].output
-    ops.append(project(context, "index_weights", x, indexer.n_heads, context.spec.d_model))
-    kv_bytes = cached_element_bytes(context)
-    ops.append(
-        index_scores(context, indexer, q, made[-1].output, entries, seen, kv_bytes, per_pair=indexer.n_heads * d)
-    )
+    choosing = _compress(context, how, x, "index_", d)
+    k = choosing[-1].output
+    query = project(context, "index_q_proj", latent, indexer.n_heads * d, mixer.q_lora_rank)
+    weights = project(context, "index_weights", x, indexer.n_heads, context.spec.d_model)
+    kv_bytes, per_pair = cached_element_bytes(context), indexer.n_heads * d
+    scores = index_scores(context, indexer, query.output, k, entries, seen, kv_bytes, per_pair=per_pair)
+    ops += untrained([*choosing, query, weights, scores])
     if shape.phase == "decode" or shape.causal == "full":
         return ops, *chosen_pairs(context, indexer, entries)
     reach = pairs_twice(shape.seq_len, shape.past_len, indexer.top_k * how.ratio, chunked=False)

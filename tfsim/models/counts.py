@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tfsim.errors import InputError, choice, quote
-from tfsim.models.decoder import FIRST, Segment, segments
-from tfsim.models.evoformer import given_bytes
+from tfsim.models.decoder import Segment, segments
+from tfsim.models.saved import saved_activations
 from tfsim.models.shape import Shape
 from tfsim.models.spec import AlignmentFrontend, LMHead, MaskedLMHead, ModelSpec, MoE, PatchFrontend, require_model
 from tfsim.operators.backward import backward
 from tfsim.operators.backward import recompute as recomputed
-from tfsim.operators.core import Operator, Style, Tensor, Weight, kept_for_backward, total
+from tfsim.operators.core import Operator, Style, Weight, total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
 from tfsim.plain import plain_fields
 from tfsim.units import Number, as_number, common_shape
@@ -211,68 +211,6 @@ def _whole(x: Number) -> Number:
     return int(x) if isinstance(x, float) and x == int(x) else x
 
 
-def last_period(layers: tuple[str, ...]) -> tuple[str, ...]:
-    """The shortest run of layers that repeats at the end of the pattern; all layers when nothing repeats."""
-    for period in range(1, len(layers) // 2 + 1):
-        if layers[-period:] == layers[-2 * period : -period]:
-            return layers[-period:]
-    return layers
-
-
-def _mean(values: list[Number]) -> Number:
-    whole, n = total(values), len(values)
-    return whole // n if isinstance(whole, int) and whole % n == 0 else whole / n
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Bytes kept for the backward pass: ``by_block`` per layer of each kind, ``fixed`` outside the layers;
-    ``per_layer``: the slope in depth, of one layer in each stack."""
-
-    by_block: dict[str, Number]
-    fixed: Number
-    per_layer: Number
-    total: Number
-
-
-def saved_activations(spec: ModelSpec, parts: Sequence[Segment], recompute: str) -> Saved:
-    """Saved bytes per block kind and in all. With ``full`` recomputation a block keeps only its input."""
-    by_block: dict[str, Number] = {}
-    shared: dict[str, Tensor] = {}
-    ends: Number = 0
-    for part in parts:
-        kept = kept_for_backward(part.operators, selective=recompute == "selective")
-        if not part.layer:
-            ends = ends + kept.bytes
-            if recompute == "full":
-                ends = ends - _not_kept(spec, part)
-        elif recompute == "full":
-            by_block[part.name] = part.stream.bytes
-            shared |= {t.name: t for t in part.given}
-        else:
-            by_block[part.name] = kept.bytes
-            shared |= kept.shared
-    fixed = ends + total(t.bytes for t in shared.values())
-    if isinstance(spec.frontend, AlignmentFrontend):
-        first = next(part for part in parts if part.name == spec.layer_blocks[0])
-        fixed = fixed - given_bytes(first.operators, first.stream, recompute)
-    own = spec.layer_blocks
-    before = tuple(name for name in spec.all_layers[: -len(own)] if name in by_block)  # an encoder rests while decoding
-    per_layer = total(_mean([by_block[name] for name in last_period(stack)]) for stack in (own, before) if stack)
-    whole = fixed + total(by_block[name] for name in (*before, *own))
-    return Saved(by_block, fixed, per_layer, whole)
-
-
-def _not_kept(spec: ModelSpec, part: Segment) -> Number:
-    """What an end need not keep when the first layer runs again from its input: a norm that belongs to that layer, and
-    the width by which an fp32 stream is wider than the embedding that starts it."""
-    names = ("embedding_norm",) if spec.embedding_norm_in_layer else ()
-    bytes_ = kept_for_backward(op for op in part.operators if op.name in names).bytes
-    if part.name == FIRST and spec.residual_fp32:
-        bytes_ = bytes_ + part.stream.bytes - part.operators[-1].output.bytes
-    return bytes_
-
-
 def _own_length(model: ModelSpec, image_size: int | None) -> int:
     if isinstance(model.frontend, PatchFrontend) and image_size is not None:
         return _image_positions(model.frontend, image_size)
@@ -346,13 +284,18 @@ def count(
     require_model(model)
     batch_ = as_number(batch, "batch", at_least=1, whole=True)
     past = as_number(past_len, "past_len", at_least=0, whole=True)
+    choice("phase", phase, ("forward", "forward_backward", "decode"))
     if phase == "decode" and not model.decodes:
         raise InputError(f"phase: {model.name} has no decoder: it runs forward or forward_backward only")
+    images = [m for m in (model, model.encoder) if m is not None and isinstance(m.frontend, PatchFrontend)]
+    if image_size is not None and not images:
+        raise InputError(f"image_size: {model.name} reads no images")
+    if image_size is not None and seq_len is not None and model in images:
+        raise InputError("image_size: give it or seq_len, not both")
     if seq_len is None:
         seq_len = 1 if phase == "decode" else _own_length(model, image_size)
     source = encoder_positions(model, encoder_len, image_size, seq_len=None if phase == "decode" else seq_len)
     seq = as_number(seq_len, "seq_len", at_least=1, whole=True)
-    choice("phase", phase, ("forward", "forward_backward", "decode"))
     choice("attention", attention, ("fused", "eager"))
     choice("style", style, ("eager", "fused"))
     choice("causal", causal, ("full", "halved"))

@@ -53,7 +53,8 @@ def gated_delta(context: BlockContext, mixer: GatedDelta, x: Tensor) -> list[Ope
             fmt=context.spec.dtype,
         )
     )
-    ops.append(activate("conv1d.silu", "silu", ops[-1].output, elements=tokens * conv_width, style=style))
+    convolved = activation("conv1d.out", shape.batch * positions * conv_width, style)  # torch keeps the padding too
+    ops.append(activate("conv1d.silu", "silu", convolved, elements=tokens * conv_width, style=style))
     qkv = ops[-1].output
     ops.append(_gates(context, heads))
     if recurrent:

@@ -216,7 +216,8 @@ def _choose(context: BlockContext, moe: MoE, logits: Operator) -> list[Operator]
         scoring = softmax("router.softmax", logits.output, scores, rows=tokens, width=n, style=style)
     else:
         work = 4 * tokens * n
-        scoring = pointwise("router.sigmoid", "pointwise", scores, saves=(scores,), vector_flops=work, style=style)
+        given = () if moe.router == "sigmoid" else (logits.output,)
+        scoring = pointwise("router.score", "pointwise", scores, saves=(*given, scores), vector_flops=work, style=style)
     weights = Tensor("router.weights", tokens * k, 4)
     kept: tuple[Tensor, ...] = (index,)
     if moe.normalize_top_k:

@@ -15,6 +15,7 @@ from tfsim.models.spec import ModelSpec
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import pointwise
 from tfsim.operators.matmul import linear
+from tfsim.units import Number
 
 Body = Callable[[BlockContext, Tensor], list[Operator]]
 
@@ -66,7 +67,7 @@ def _weights(name: str, x: Tensor, spec: ModelSpec, shape: Shape, *, outputs: in
         Weight(f"{name}.base", "other", outputs, fmt="fp32"),
         Weight(f"{name}.scale", "other", scales, fmt="fp32"),
     )
-    kept = tuple(Tensor(f"{name}.{part}", tokens * outputs, 4) for part in ("scaled", "weights"))
+    kept = _kept(name, tokens, n, outputs, spec.sinkhorn_steps) if style.eager else (made.output,)
     work = tokens * outputs * 10 + 40 * tokens * n * n + 2 * tokens * width
     out = activation(f"{name}.collapsed", tokens * spec.d_model, style)
     collapse = pointwise(
@@ -80,6 +81,15 @@ def _weights(name: str, x: Tensor, spec: ModelSpec, shape: Shape, *, outputs: in
         style=style,
     )
     return [normed, made, collapse]
+
+
+def _kept(name: str, tokens: Number, n: int, outputs: int, steps: int) -> tuple[Tensor, ...]:
+    """What eager torch keeps of the weights: sigmoids, and every division of the Sinkhorn iterations."""
+    gates = {"scaled": outputs, "pre_sigmoid": n, "pre": n}
+    if outputs > n:
+        divisions = 2 * steps - 1
+        gates |= {"post_sigmoid": n, "softmax": n * n, "sinkhorn": divisions * (n * n + n)}
+    return tuple(Tensor(f"{name}.{part}", tokens * size, 4) for part, size in gates.items())
 
 
 def _expand(name: str, x: Tensor, y: Tensor, spec: ModelSpec, shape: Shape) -> Operator:
@@ -97,6 +107,6 @@ def _expand(name: str, x: Tensor, y: Tensor, spec: ModelSpec, shape: Shape) -> O
         vector_flops=2 * tokens * n * n * spec.d_model + 2 * out.elements,
         read=moved * (n + 1),
         write=moved * n,
-        saves=(x, y),
+        saves=(x, y, activation(f"{name}.comb", tokens * n * n, style), activation(f"{name}.post", tokens * n, style)),
         rate=style.dtype,
     )

@@ -1,10 +1,12 @@
 """Sparse attention's lightning indexer as operators (DeepSeek-V3.2-Exp, 2025, section 2.1).
 
 Its scores cover every visible key, however few are then selected: the part of sparse attention that stays quadratic.
-It trains by a loss of its own in DeepSeek's report, so it has a backward pass here; transformers runs it without one.
+The choice of keys passes no gradient: the model's loss does not train it (DeepSeek trains it by a loss of its own).
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tfsim.models.parts import BlockContext, apply_norm
 from tfsim.models.spec import LAYER_NORM, Norm
@@ -59,7 +61,12 @@ def selection(
     if indexer.weighted:
         ops.append(projection("index_weights", x, heads, d_model))
     per_pair = heads * (d + 1 if indexer.weighted else d)
-    return [*ops, index_scores(context, indexer, q, k, keys, pairs2, kv_bytes, per_pair=per_pair)]
+    return untrained([*ops, index_scores(context, indexer, q, k, keys, pairs2, kv_bytes, per_pair=per_pair)])
+
+
+def untrained(operators: list[Operator]) -> list[Operator]:
+    """The same operators without gradient: they keep nothing for a backward pass."""
+    return [replace(op, trained=False, saves=()) for op in operators]
 
 
 def index_scores(

@@ -152,7 +152,6 @@ RULES: dict[str, Rule] = {
     "conv": _two_gradients,
     "delta_rule": _delta_rule,
     "stream_mix": _two_gradients,
-    "index_scores": _two_gradients,
     "scan": _two_gradients,
     "state_space_dual": _two_gradients,
     "norm": _memory_bound,
@@ -168,7 +167,7 @@ RULES: dict[str, Rule] = {
 def backward(operators: Iterable[Operator], style: Style) -> list[Operator]:
     """The operators of the backward pass, last first. Raises KeyError for a kind without a rule (a defect)."""
     forward = list(operators)
-    return [grad for op in reversed(forward) for grad in RULES[op.kind](op, style)]
+    return [grad for op in reversed(forward) if op.trained for grad in RULES[op.kind](op, style)]
 
 
 def recompute(operators: Iterable[Operator], mode: str) -> list[Operator]:

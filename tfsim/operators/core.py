@@ -88,7 +88,8 @@ class Operator:
 
     ``flops``: matrix FLOPs, 2 per multiply-accumulate, under the causal convention of the count it belongs to;
     ``vector_flops``: elementwise work (not part of any FLOP total); ``read``/``write``: activation bytes through
-    memory; weights are read on top. ``dims``: the sizes that timing needs, by kind.
+    memory; weights are read on top. ``dims``: the sizes that timing needs, by kind. ``trained`` false: no gradient
+    passes through it.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Operator:
     saves: tuple[Tensor, ...] = ()
     comm: Comm | None = None
     rate: str = "bf16"
+    trained: bool = True
     phase: Literal["forward", "backward", "recompute", "optimizer"] = "forward"
 
     @property

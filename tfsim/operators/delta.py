@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfsim.operators.core import Operator, Style, Tensor, Weight, activation
-from tfsim.units import Number, ceil_div
+from tfsim.units import Number, ceil_div, where
 
 
 def causal_conv(
@@ -60,12 +60,13 @@ def delta_rule(
     inside, state = chunk * chunk, d_key * d_value
     out = activation("delta.out", batch * seq_len * heads * d_value, style)
     f32 = {
-        # in fp32 and padded: q, k, beta k, decayed keys of both kinds; v, beta v, u, u - w S; gates and scores
-        "keys": padded * 7 * d_key,
-        "values": padded * 5 * d_value,
+        # in fp32 and padded: q and k before and after their norms, the UT transform's keys, and both again, decayed,
+        # where chunks follow each other; v, the transform's values and what each chunk corrects of them
+        "keys": padded * where(chunks > 1, 8, 6) * d_key,
+        "values": padded * 3 * d_value,
         "scores": many * inside * 5,
-        "states": many * state * 2,
-        "gates": padded * 4,
+        "states": many * state,
+        "gates": padded * 6,
     }
     kept = tuple(Tensor(f"delta.{name}", n, 4) for name, n in f32.items()) if style.eager else (qkv,)
     if not style.eager:

@@ -123,6 +123,7 @@ def activate(name: str, function: str, x: Tensor, *, elements: Number, style: St
 def gate(name: str, gate_out: Tensor, up: Tensor, function: str, *, elements: Number, style: Style) -> list[Operator]:
     """act(gate) * up (Shazeer 2020). Eager keeps the activated gate as well; a fused kernel computes it again.
 
+    ``limited_silu`` (DeepSeek-V4): both are clamped first, and kept so.
     ``clamped_swiglu`` (gpt-oss): clamp both, gate sigmoid(1.702 gate) (up + 1); eager keeps four more tensors.
     """
     out = activation(f"{name}.out", elements, style)
@@ -130,6 +131,10 @@ def gate(name: str, gate_out: Tensor, up: Tensor, function: str, *, elements: Nu
         parts = tuple(activation(f"{name}.{part}", elements, style) for part in ("clamp", "sigmoid", "up1", "glu"))
         kept = (gate_out, up, *parts)
         return [pointwise(name, "pointwise", out, saves=kept, vector_flops=14 * elements, passes=7, style=style)]
+    if style.eager and function == "limited_silu":
+        parts = tuple(activation(f"{name}.{part}", elements, style) for part in ("limited", "limited_up", "act"))
+        kept = (gate_out, up, *parts)
+        return [pointwise(name, "pointwise", out, saves=kept, vector_flops=11 * elements, passes=4, style=style)]
     if style.eager:
         act = activate(f"{name}.act", function, gate_out, elements=elements, style=style)
         product = pointwise(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfsim.economics import SECONDS_PER_HOUR, Rates, cost, rates, token_cost
+from tfsim.models.spec import VISION_LEFT_OUT
 from tfsim.operators.formats import FORMATS
 from tfsim.serving.estimate import Phase, ServingEstimate, fit_words
 from tfsim.serving.memory import Memory
@@ -196,7 +197,7 @@ def _phase(found: PassTime, wait: Number, give: Callable[[Number], Number]) -> P
 
 def _notes(engine: Engine, load: Load) -> list[str]:
     """What a reader should know about the answer."""
-    notes = []
+    notes = [] if engine.model.vision is None else [VISION_LEFT_OUT]
     longest, context = engine.model.max_seq_len, load.input_len + load.output_len
     if longest is not None and np.any(context > longest):
         notes.append(f"input_len + output_len exceeds the model's max_seq_len of {longest:,}")

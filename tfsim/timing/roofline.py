@@ -59,7 +59,8 @@ def _arithmetic(op: Operator, system: System, style: Software) -> Number:
         "attention",
         "batched_product",
         "recurrent",
-        "delta_rule", "index_scores",
+        "delta_rule",
+        "index_scores",
         "state_space_dual",
     ):
         rate = device.matmul_peak(op.rate).flop_per_s * device.matmul_efficiency(op.rate) * style.sustained

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfsim.errors import InputError
 from tfsim.hardware import System, require_system
-from tfsim.models.spec import ModelSpec, require_model
+from tfsim.models.spec import VISION_LEFT_OUT, ModelSpec, require_model
 from tfsim.software import Precision, Software, precision, software
 from tfsim.training.plan import Grid
 from tfsim.units import Array, as_number
@@ -72,7 +72,7 @@ def with_tokens(grid: Grid, shape: tuple[int, ...], tokens: Any) -> tuple[Grid, 
 
 def notes(job: Job) -> tuple[str, ...]:
     """What a reader should know about the answer: a context beyond the model's, formats the device lacks."""
-    found = []
+    found = [] if job.model.vision is None else [VISION_LEFT_OUT]
     longest = job.model.max_seq_len
     if longest is not None and np.any(np.asarray(job.seq_len) > longest):
         found.append(f"seq_len exceeds the model's max_seq_len of {longest:,}")

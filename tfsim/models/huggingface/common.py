@@ -170,9 +170,7 @@ def layer_types(f: Fields, n_layers: int, kinds: Sequence[str], default: Sequenc
     return f.per_layer("layer_types", n_layers, rule, lambda entry: entry in kinds) or default
 
 
-def stack(
-    mixers: Sequence[Mixer | None], ffns: Sequence[FFN | None], residual: Residual = "pre"
-) -> list[Block]:
+def stack(mixers: Sequence[Mixer | None], ffns: Sequence[FFN | None], residual: Residual = "pre") -> list[Block]:
     """The layers with these mixers and FFNs; equal layers share one block."""
     made: dict[tuple[int, int], Block] = {}
     for mixer, ffn in zip(mixers, ffns, strict=True):

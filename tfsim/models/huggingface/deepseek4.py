@@ -34,6 +34,8 @@ DEEPSEEK_V4 = table(
     compress_rope_theta=160000.0,
     qk_rope_head_dim=None,
     hc_mult=4,
+    hc_sinkhorn_iters=20,
+    scoring_func="sqrtsoftplus",
     mlp_layer_types=None,
     num_hash_layers=3,
     sliding_window=128,
@@ -43,10 +45,9 @@ DEEPSEEK_V4 = table(
     index_head_dim=128,
     index_topk=512,
     num_nextn_predict_layers=0,
-    harmless="hc_sinkhorn_iters hc_eps swiglu_limit routed_scaling_factor topk_group n_group expert_dtype",
+    harmless="hc_eps swiglu_limit routed_scaling_factor topk_group n_group expert_dtype",
     refused={
         "n_shared_experts": (1,),
-        "scoring_func": ("sqrtsoftplus", "softmax", "sigmoid"),
         "topk_method": ("noaux_tc",),
         "intermediate_size": (None,),
     },
@@ -62,6 +63,10 @@ def deepseek_v4(f: Fields) -> Decoder:
     if f.size("num_key_value_heads") != 1:
         raise f.fault("num_key_value_heads", "all heads share one", f.raw("num_key_value_heads"))
     mixers = {kind: _mixer(f, kind) for kind in dict.fromkeys(types)}
+    if f.raw("hidden_act") != "silu":
+        raise f.fault("hidden_act", "must be silu", f.raw("hidden_act"))
+    if f.raw("scoring_func") not in ("sqrtsoftplus", "softmax", "sigmoid"):
+        raise f.fault("scoring_func", "must be sqrtsoftplus, softmax or sigmoid", f.raw("scoring_func"))
     layers_of(f, "mlp_layer_types", n, {"hash_moe": True, "moe": False})
     f.count("num_hash_layers")  # a hash layer chooses by token id, and scores like the others
     moe = experts(
@@ -69,11 +74,13 @@ def deepseek_v4(f: Fields) -> Decoder:
         "n_routed_experts",
         "moe_intermediate_size",
         shared=SharedExpert(d_ff=f.size("moe_intermediate_size")),
-        router="sigmoid",
+        activation="limited_silu",
+        router="sqrt_softplus" if f.raw("scoring_func") == "sqrtsoftplus" else "sigmoid",
         normalize_top_k=f.flag("norm_topk_prob"),
     )
     extra: dict[str, Any] = {
         "hyper_streams": f.size("hc_mult"),
+        "sinkhorn_steps": f.size("hc_sinkhorn_iters"),
         "n_mtp_modules": f.count("num_nextn_predict_layers"),
     }
     return decoder(f, stack([mixers[kind] for kind in types], [moe] * n), LATE_RMS_NORM, extra=extra)

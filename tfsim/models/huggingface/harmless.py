@@ -48,7 +48,8 @@ WRAPPER_FIELDS = words(
     "projector_hidden_act projector_hidden_size "
     "vision_feature_layer vision_feature_select_strategy ignore_index media_placeholder_token_id video_placeholder "
     "use_unified_vision_chunk img_token_compression_config image_grid_pinpoints image_seq_length video_token_index "
-    "language_model_only image_token_len vision_soft_tokens_per_image projector_bias audio_token_id boa_token_id "
+    "language_model_only understand_projector_stride "
+    "image_token_len vision_soft_tokens_per_image projector_bias audio_token_id boa_token_id "
     "eoa_token_id eoa_token_index audio_token_index boa_token_index vision_tower_config patch_token_len im_end_token "
     "num_reward_heads process_image_mode"
 )

@@ -102,7 +102,8 @@ BART = FieldTable(
     },
     harmless=words(
         "encoder_layerdrop decoder_layerdrop scale_embedding classif_dropout normalize_embedding add_bias_logits "
-        "force_bos_token_to_be_generated extra_pos_embeddings static_position_embeddings output_past save_step _num_labels"
+        "force_bos_token_to_be_generated extra_pos_embeddings static_position_embeddings output_past "
+        "save_step _num_labels"
     ),
     refused={**_SEQ2SEQ, "normalize_before": (False,), "add_final_layer_norm": (False,)},
 )

@@ -30,6 +30,7 @@ from tfsim.models.spec.indexer import Indexer
 from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.model import (
     ENCODER,
+    VISION_LEFT_OUT,
     LearnedPositions,
     ModelSpec,
     PerLayerInput,
@@ -51,6 +52,7 @@ __all__ = [
     "RMS_NORM",
     "RWKV",
     "S4",
+    "VISION_LEFT_OUT",
     "ActivationName",
     "Additive",
     "AlignmentFrontend",

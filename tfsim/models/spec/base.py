@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,6 +22,13 @@ class Strict(BaseModel):
     """Base of every part of a specification: unknown fields are errors, values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with the fields of ``update``, without what was derived from the old ones (cached properties)."""
+        changed = super().model_copy(update=update, deep=deep)
+        for name in changed.__dict__.keys() - type(self).model_fields.keys():
+            del changed.__dict__[name]
+        return changed
 
 
 class Norm(Strict):

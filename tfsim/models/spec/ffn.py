@@ -8,10 +8,19 @@ from pydantic import model_validator
 
 from tfsim.models.spec.base import Flag, Size, Strict
 
-ActivationName = Literal["relu", "relu2", "gelu", "gelu_tanh", "gelu_new", "silu", "quick_gelu", "clamped_swiglu"]
+ActivationName = Literal[
+    "relu", "relu2", "gelu", "gelu_tanh", "gelu_new", "silu", "quick_gelu", "clamped_swiglu", "limited_silu"
+]
 
 
-_GATED = {"silu": "SwiGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU", "relu": "ReGLU", "clamped_swiglu": "clamped SwiGLU"}
+_GATED = {
+    "silu": "SwiGLU",
+    "gelu": "GeGLU",
+    "gelu_tanh": "GeGLU",
+    "relu": "ReGLU",
+    "clamped_swiglu": "clamped SwiGLU",
+    "limited_silu": "limited SwiGLU",
+}
 
 
 def _network(activation: str, gated: bool) -> str:
@@ -44,7 +53,8 @@ class SharedExpert(Strict):
 class MoE(Strict):
     """Sparse mixture of ``n_experts`` FFNs of width ``d_ff`` of which a token visits ``top_k``, plus a shared expert.
 
-    ``router``: softmax over all experts then top-k, top-k then softmax, or sigmoid scores (DeepSeek-V3);
+    ``router``: softmax over all experts then top-k, top-k then softmax, sigmoid scores (DeepSeek-V3),
+    or the square root of softplus (DeepSeek-V4);
     ``router_fp32``: the router matmul runs in fp32; ``router_noise``: its input is multiplied by noise in training
     (Switch); ``normalize_top_k``: chosen weights are rescaled to sum to one;
     ``weigh_input``: the routing weight scales an expert's input, not its output (Llama-4); ``branch_norms``: routed and
@@ -62,7 +72,7 @@ class MoE(Strict):
     gated: Flag = True
     bias: Flag = False
     shared: SharedExpert | None = None
-    router: Literal["softmax_topk", "topk_softmax", "sigmoid"] = "softmax_topk"
+    router: Literal["softmax_topk", "topk_softmax", "sigmoid", "sqrt_softplus"] = "softmax_topk"
     router_bias: Flag = False
     router_fp32: Flag = False
     router_noise: Flag = False

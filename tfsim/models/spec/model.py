@@ -19,6 +19,7 @@ from tfsim.models.spec.pattern import expand_layers
 
 ENCODER = "encoder."
 """What the names of an encoder's segments and blocks start with."""
+VISION_LEFT_OUT = "text part only: the image tower's weights and work are left out"
 
 
 class LearnedPositions(Strict):
@@ -65,7 +66,8 @@ class ModelSpec(Strict):
     the stream between layers stays in fp32 (Mamba). ``sinusoidal``: computed positions are added, without parameters
     (Vaswani et al. 2017). ``encoder``: a stack
     that runs before this one: blocks with ``cross`` attend to its output, without any it stands beside (CLIP) or makes
-    tokens. ``hyper_streams``: residual streams that hyper-connections mix (DeepSeek-V4; 1: a plain residual).
+    tokens. ``hyper_streams``: residual streams that hyper-connections mix (DeepSeek-V4; 1: a plain residual), after
+    ``sinkhorn_steps`` that make their mixing matrix doubly stochastic.
     ``shared_embeddings``: it reads this stack's token table.
     ``vision``: an image tower that makes tokens for this stack: stored and counted with it, in a group of its own; it
     runs by itself (``count(model.vision)``).
@@ -99,6 +101,7 @@ class ModelSpec(Strict):
     shared_embeddings: Flag = False
     vision: ModelSpec | None = None
     hyper_streams: Size = 1
+    sinkhorn_steps: Size = 20
     per_layer_input: PerLayerInput | None = None
     tied_embeddings: Flag = False
     head_bias: Flag = False
@@ -183,19 +186,19 @@ class ModelSpec(Strict):
         """How many layers use each block."""
         return {name: self.layer_blocks.count(name) for name in self.blocks}
 
-    @cached_property
+    @property
     def all_blocks(self) -> dict[str, Block]:
         """The blocks of every stack, an encoder's under names such as ``encoder.layer``."""
         inner = self.encoder.blocks if self.encoder else {}
         return {**{f"{ENCODER}{name}": block for name, block in inner.items()}, **self.blocks}
 
-    @cached_property
+    @property
     def all_layers(self) -> tuple[str, ...]:
         """The block name of each layer in the order they run, an encoder's first."""
         inner = self.encoder.layer_blocks if self.encoder else ()
         return (*(f"{ENCODER}{name}" for name in inner), *self.layer_blocks)
 
-    @cached_property
+    @property
     def decodes(self) -> bool:
         """Whether it generates text: causal layers under a language model's head."""
         causal = all(getattr(block.mixer, "causal", True) for block in self.blocks.values())
