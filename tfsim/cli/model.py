@@ -136,6 +136,7 @@ def _print(facts: "ModelFacts") -> None:
             *([("input", facts.reads)] if facts.reads else []),
             *([("vocabulary", f"{facts.vocab_size:,}, {tied} embeddings")] if facts.vocab_size else []),
             *([("head", facts.head)] if facts.head else []),
+            ("positions", facts.positions),
             ("max_seq_len", f"{facts.max_seq_len:,} tokens" if facts.max_seq_len else None),
         ],
         title=facts.name,

@@ -8,6 +8,7 @@ from typing import Any
 from tfsim.errors import unknown
 from tfsim.models.conventions import CONVENTIONS, training_flops
 from tfsim.models.counts import Parameters, cache_bytes, count, parameters, state_bytes, stored_weights
+from tfsim.models.positions import describe_positions
 from tfsim.models.spec import Block, LMHead, ModelSpec
 from tfsim.operators.core import total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
@@ -23,9 +24,9 @@ class ModelFacts:
 
     ``layers``: the pattern of block names; ``blocks``: what each is; ``reads``: what it reads if not tokens; ``head``:
     what it answers if not with logits over tokens; ``decodes``: whether it generates text; ``encoder_layers``: number
-    and pattern of its encoder's; ``formats``: number formats of the stored weights,
-    the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``: all weights
-    in ``dtype``; ``kv_bytes_per_token``: cached for one more token while every layer still keeps it;
+    and pattern of its encoder's; ``positions``: how they are told apart; ``formats``: number formats of the stored
+    weights, the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``:
+    all weights in ``dtype``; ``kv_bytes_per_token``: cached for one more token while every layer still keeps it;
     ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``state_bytes_per_sequence``: recurrent states, whatever its
     length; ``training_flops_per_token``: forward and backward, by convention; ``prefill_flops_per_token``: forward,
     causal mask counted as executed; ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the
@@ -47,6 +48,7 @@ class ModelFacts:
     vocab_size: int
     tied_embeddings: bool
     max_seq_len: int | None
+    positions: str
     parameters: Parameters
     formats: tuple[str, ...]
     weight_bytes: Number
@@ -102,6 +104,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         vocab_size=model.vocab_size,
         tied_embeddings=model.tied_embeddings,
         max_seq_len=model.max_seq_len,
+        positions=describe_positions(model),
         parameters=params,
         formats=tuple(sorted(sizes, key=lambda name: -sizes[name])),
         weight_bytes=total(sizes.values()),
