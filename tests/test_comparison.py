@@ -90,6 +90,13 @@ def test_what_decodes_nothing_has_no_cache_and_no_decode_time(a100: object) -> N
     assert (table["prefill_s"] > 0).all()
 
 
+def test_an_encoder_reads_as_much_as_its_decoder_writes(a100: object) -> None:
+    table = compare([tfsim.load_model("t5-small")], a100, seq_lens=[128, 256])
+    one_layer = 2 * 512 * 2  # keys and values of 8 heads of 64, two bytes
+    assert column(table, "t5-small", "cache_bytes").tolist() == [6 * one_layer * (n + n) for n in (128, 256)]
+    assert (table["decode_s"] > 0).all()
+
+
 def test_more_than_the_device_has_is_said(a100: object) -> None:
     table = compare([tfsim.load_model("llama-3.1-70b")], a100, seq_lens=[128])
     assert not table["train_fits"].any()

@@ -64,7 +64,7 @@ def compare(
     - model, seq_len, parameters
     - flops_per_token, bytes_per_token: of the forward pass; bytes of memory traffic
     - sequential_depth: operators of a forward pass that wait for one another, each step of a recurrence by itself
-    - cache_bytes: KV cache or state
+    - cache_bytes: KV cache (to an encoder's output too, as long as the decoder's) or state
     - train_memory_bytes: weights, and what a forward pass keeps
     - infer_memory_bytes: weights, cache or state, and the largest operator's tensors of a prefill, which asks only for
       its last token's logits
@@ -110,13 +110,14 @@ def _row(case: Case, system: System, length: int, batch: int, dtype: str) -> dic
 
     def counted(phase: Any, **job: Any) -> Counts:
         how: dict[str, Any] = {"attention": style.attention, "style": style.pointwise, "dtype": dtype}
-        return count(model, batch=batch, phase=phase, causal="halved", **how, **job)
+        source = length if model.reads_source else None
+        return count(model, batch=batch, phase=phase, causal="halved", encoder_len=source, **how, **job)
 
     training, prefill = counted("forward_backward", seq_len=length), counted("forward", seq_len=length, logits="last")
     forward = [(op, repeat) for _, repeat, op in training.operators if op.phase == "forward"]
     cached, decode = math.nan, math.nan
     if model.decodes:
-        cached = float(np.asarray(prefill.kv_bytes + prefill.state_bytes))
+        cached = float(np.asarray(prefill.kv_bytes + prefill.cross_bytes + prefill.state_bytes))
         decode = _seconds(counted("decode", seq_len=1, past_len=length), system, style)
     live = maximum(*(kept_for_backward([op]).bytes + op.output.bytes for _, _, op in prefill.operators))
     weights = training.weight_bytes

@@ -84,3 +84,10 @@ def test_training_and_serving_say_that_the_tower_is_left_out() -> None:
     served = tfsim.serve(model, system, devices=16, input_len=64, output_len=8)
     for answer in (trained, served):
         assert any("image tower" in note for note in answer.notes)
+
+
+def test_sizes_of_a_tower_that_contradict_each_other_are_one_line() -> None:
+    config = json.loads((HF / "google--gemma-4-26B-A4B" / "config.json").read_text())
+    del config["vision_config"]["num_attention_heads"]
+    with pytest.raises(InputError, match=r"vision_config: n_heads \(12\) must be a multiple of n_kv_heads \(16\)"):
+        spec_from_config(config)

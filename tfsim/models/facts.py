@@ -78,7 +78,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         raise unknown("dtype", dtype, FORMAT_NAMES)
     own = model.frontend.seq_len if model.frontend else model.max_seq_len
     length = min(USUAL_SEQ_LEN, own or USUAL_SEQ_LEN) if seq_len is None else seq_len
-    source = length if model.encoder and not model.encoder.frontend else None
+    source = length if model.reads_source else None
     decode = (
         count(model, past_len=length, phase="decode", dtype=dtype, encoder_len=source).flops if model.decodes else 0
     )

@@ -1,13 +1,14 @@
 """From a Hugging Face config.json to a model specification.
 
-``spec_from_config`` reads the architecture (families in dense.py, sparse.py and classic.py) and the number formats
+``spec_from_config`` reads the architecture (a module per kind of family) and the number formats
 (quantization.py). Defaults are those of the configuration classes of transformers 5.24; the names that older files
 use are accepted too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -191,13 +192,8 @@ def spec_from_config(
     model_type, config, note = _text_part(config, where, ignore_fields)
     family = FAMILIES[model_type]
     fields = Fields(config, family.table, where, ignore_fields)
-    try:
+    with _one_line(where):
         decoder = family.build(fields)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        path = ".".join(str(step) for step in fault["loc"])
-        message = fault["msg"].removeprefix("Value error, ")
-        raise InputError(f"{where}: {path + ': ' if path else ''}{message}") from None
     dtype = _dtype(config, where, ignore_fields)
     if "quantization_config" in ignore_fields:
         quant_config = None
@@ -223,11 +219,24 @@ def spec_from_config(
     if decoder.encoder is not None:
         inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype)
         data["encoder"] = {"name": f"{title[:110]} encoder", "family": data["family"], **inner}
-    eyes = tower(given.get("model_type"), given, where, ignore_fields, decoder.d_model)
+    with _one_line(f"{where}: vision_config"):
+        eyes = tower(given.get("model_type"), given, where, ignore_fields, decoder.d_model)
     if eyes is not None:
         inner = stack_fields(eyes, eyes.layers, dtype)
         data["vision"] = {"name": f"{title[:110]} vision", "family": data["family"], **inner}
     return validate(ModelSpec, data, where)
+
+
+@contextmanager
+def _one_line(where: str) -> Iterator[None]:
+    """Sizes that contradict each other, found where a part of the specification is built, as an InputError."""
+    try:
+        yield
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        path = ".".join(str(step) for step in fault["loc"])
+        message = fault["msg"].removeprefix("Value error, ")
+        raise InputError(f"{where}: {path + ': ' if path else ''}{message}") from None
 
 
 def _quantization(config: Mapping[str, Any]) -> object:

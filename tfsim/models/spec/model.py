@@ -199,6 +199,11 @@ class ModelSpec(Strict):
         return (*(f"{ENCODER}{name}" for name in inner), *self.layer_blocks)
 
     @property
+    def reads_source(self) -> bool:
+        """Whether an encoder reads tokens, whose number is the user's to say (an image or a recording has its own)."""
+        return self.encoder is not None and self.encoder.frontend is None
+
+    @property
     def decodes(self) -> bool:
         """Whether it generates text: causal layers under a language model's head."""
         causal = all(getattr(block.mixer, "causal", True) for block in self.blocks.values())
