@@ -8,6 +8,7 @@ import pytest
 
 import tfsim
 from tfsim.comparison import QUANTITIES, compare, crossings
+from tfsim.scenario import ComparisonQuestion, answer_comparison
 
 LENGTHS = (512, 1024, 2048)
 
@@ -130,3 +131,9 @@ def test_a_model_given_twice_is_refused(a100: object) -> None:
     gpt2 = tfsim.load_model("gpt2")
     with pytest.raises(tfsim.InputError, match="gpt2 is given twice"):
         compare([gpt2, gpt2], a100, seq_lens=[128])
+
+
+def test_contexts_beyond_a_model_are_noted() -> None:
+    question = ComparisonQuestion(models=["gpt2", "mamba-130m"], system="dgx-a100", seq_lens=[1024, 2048])
+    (note,) = answer_comparison(question).notes
+    assert note.startswith("gpt2 takes 1,024 tokens")

@@ -63,7 +63,7 @@ def compare(
 
     - model, seq_len, parameters
     - flops_per_token, bytes_per_token: of the forward pass; bytes of memory traffic
-    - sequential_depth: operators of a forward pass that wait for one another, each step of a recurrence by itself
+    - sequential_depth: operators of a forward pass, run one after another, each step of a recurrence by itself
     - cache_bytes: KV cache (to an encoder's output too, as long as the decoder's) or state
     - train_memory_bytes: weights, and what a forward pass keeps
     - infer_memory_bytes: weights, cache or state, and the largest operator's tensors of a prefill, which asks only for

@@ -241,6 +241,7 @@ class ComparisonAnswer:
     table: DataFrame
     crossings: list[Crossing]
     system: System
+    notes: tuple[str, ...] = ()
     confidence: str = "times uncalibrated (first principles, one device); counts and bytes as of tfsim.count"
 
     def to_dict(self) -> dict[str, Any]:
@@ -250,6 +251,7 @@ class ComparisonAnswer:
             "device": self.system.device.name,
             "rows": self.table.to_dict(orient="records"),
             "crossings": [asdict(crossing) for crossing in self.crossings],
+            "notes": list(self.notes),
             "confidence": self.confidence,
         }
 
@@ -366,7 +368,13 @@ def answer_comparison(question: ComparisonQuestion, overrides: Overrides = NO_OV
     models = [load_model(name) for name in question.models]
     how: dict[str, Any] = {name: getattr(question, name) for name in ("seq_lens", "batch", "dtype")}
     table = compare(models, system, **how, software_name=question.software)
-    return ComparisonAnswer(table, crossings(table), system)
+    longest = max(question.seq_lens)
+    notes = tuple(
+        f"{model.name} takes {model.max_seq_len:,} tokens: longer rows show the architecture, not the published model"
+        for model in models
+        if model.max_seq_len is not None and model.max_seq_len < longest
+    )
+    return ComparisonAnswer(table, crossings(table), system, notes)
 
 
 def _scenario_path(text: str) -> Path:

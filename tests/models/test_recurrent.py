@@ -96,7 +96,7 @@ def test_steps_follow_one_another_and_take_time() -> None:
 
 def test_a_cell_is_not_cut() -> None:
     model, system = load_model("lstm-ptb-medium"), tfsim.load_system("dgx-a100")
-    with pytest.raises(InputError, match="tp 2 does not divide"):
+    with pytest.raises(InputError, match="tp 2: a recurrent mixer is not cut"):
         tfsim.train(model, system, devices=2, seq_len=32, global_batch=2, plan={"tp": 2})
 
 

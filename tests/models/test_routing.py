@@ -92,3 +92,10 @@ def test_a_real_model() -> None:
 def test_bad_input(change: dict[str, float]) -> None:
     with pytest.raises(tfsim.InputError, match=next(iter(change))):
         routing(mixture(8, 2), **{"tokens": 64, **change})
+
+
+@pytest.mark.parametrize(("n_experts", "top_k"), [(8, 1), (16, 2), (128, 8)])
+def test_a_single_token_fills_an_expert(n_experts: int, top_k: int) -> None:
+    found = routing(mixture(n_experts, top_k), 1)
+    assert found.worst == pytest.approx(1)
+    assert found.imbalance == pytest.approx(n_experts / top_k)

@@ -91,3 +91,8 @@ def test_sizes_of_a_tower_that_contradict_each_other_are_one_line() -> None:
     del config["vision_config"]["num_attention_heads"]
     with pytest.raises(InputError, match=r"vision_config: n_heads \(12\) must be a multiple of n_kv_heads \(16\)"):
         spec_from_config(config)
+
+
+def test_a_text_token_does_not_touch_the_image_tower() -> None:
+    held = parameters(load_model("qwen3-vl-2b"))
+    assert held.total - held.active == held.by_group["vision"] == 406_957_056

@@ -155,7 +155,7 @@ def _print(facts: "ModelFacts") -> None:
         [
             ("weights as published", f"{two_units(facts.weight_bytes)} in {', '.join(facts.formats)}"),
             (f"weights in {facts.dtype}", two_units(facts.weight_bytes_as)),
-            *(cache if facts.decodes else []),
+            *(cache if facts.decodes and facts.kv_bytes_per_sequence else []),
             *([("state per sequence", two_units(state))] if (state := facts.state_bytes_per_sequence) else []),
         ],
         title="Bytes (1 GB = 1e9 bytes, 1 GiB = 2**30 bytes)",

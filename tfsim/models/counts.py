@@ -58,7 +58,7 @@ EMBEDDINGS = ("embed_token", "embed_pos", "embed_other")
 @dataclass(frozen=True)
 class Parameters:
     """Parameter counts. ``total``: of the model as it is; ``tied``/``untied``: with the output matrix shared with the
-    input embedding or not; ``active``: what one token touches, experts not chosen left out;
+    input embedding or not; ``active``: what one token of text touches, without experts not chosen and an image tower;
     ``active_less_input_embedding``: less the input table where it is not the output matrix as well;
     ``non_embedding``: without token, position and other embeddings and the untied output matrix (Kaplan 2020);
     ``by_group``: by the groups of the oracle tables, and ``vision``: the image tower of a multimodal model."""
@@ -126,7 +126,7 @@ def stored_weights(spec: ModelSpec) -> list[tuple[Weight, int]]:
 def parameters(spec: ModelSpec) -> Parameters:
     """Exact parameter counts of ``spec``."""
     groups = dict.fromkeys(GROUPS, 0)
-    idle = 0
+    idle = 0  # what a text token does not touch
     seen: set[str] = set()
     for part in segments(spec, Shape(1, 1)):
         moe = spec.all_blocks[part.name].ffn if part.layer else None
@@ -142,6 +142,7 @@ def parameters(spec: ModelSpec) -> Parameters:
         tower = parameters(spec.vision)
         groups["other"] += tower.by_group["other"]
         groups["vision"] += tower.total - tower.by_group["other"]
+        idle += tower.total
     whole = sum(groups.values())
     table = spec.vocab_size * (spec.d_embed or spec.d_model)
     embeddings = sum(groups[name] for name in EMBEDDINGS)

@@ -19,7 +19,9 @@ def cut_faults(model: ModelSpec, *, tp: Number, ep: Number, etp: Number) -> list
         mixer, ffn = block.mixer, block.ffn
         if mixer is not None:
             parts = f"{mixer.n_parts} {mixer.part_names[0]}"
-            faults.append((mixer.n_parts % tp != 0, f"tp {{tp}} does not divide the {parts}"))
+            whole = f"tp {{tp}}: a {mixer.kind} mixer is not cut by tensor parallelism"
+            uneven = f"tp {{tp}} does not divide the {parts}"
+            faults.append((mixer.n_parts % tp != 0, whole if mixer.n_parts == 1 else uneven))
         if mixer is not None and mixer.n_kv_parts is not None:
             kv = mixer.n_kv_parts
             apart = maximum(kv, tp) % minimum(kv, tp) != 0

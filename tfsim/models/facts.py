@@ -17,7 +17,6 @@ from tfsim.units import Number
 USUAL_SEQ_LEN = 8192
 
 
-# what a gated FFN is called, by its activation (Shazeer 2020)
 @dataclass(frozen=True)
 class ModelFacts:
     """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.

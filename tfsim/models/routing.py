@@ -62,7 +62,8 @@ def routing(moe: MoE, tokens: Any, *, skew: Any = 0.0, capacity_factor: Any = No
     """How ``tokens`` spread over the experts of ``moe``.
 
     ``capacity_factor``: an expert takes ceil(factor x tokens x top_k / experts) copies and drops the rest (Fedus et al.
-    2022, equation 3). The worst load takes experts as independent: within 3 % of simulation from 8 experts on.
+    2022, equation 3). The worst load takes experts as independent, and is at least the even share: within 3 % of
+    simulation from 64 experts on; with 8 experts 3 % low, and 10 % for a handful of tokens.
     Raises InputError for a value out of range.
     """
     from scipy.stats import binom
@@ -80,7 +81,7 @@ def routing(moe: MoE, tokens: Any, *, skew: Any = 0.0, capacity_factor: Any = No
         # E (X - C)+ = E X - E min(X, C), with E X 1[X <= C] = n p P(X' <= C - 1) for one trial fewer
         kept = mean * binom.cdf(capacity - 1, n - 1, pick) + capacity * binom.sf(capacity, n, pick)
         dropped = float(np.sum(mean - kept)) / copies
-    worst = _expected_maximum(n, pick)
+    worst = max(_expected_maximum(n, pick), float(math.ceil(copies / moe.n_experts)))
     return Routing(
         tokens=n,
         pick=pick,

@@ -110,7 +110,6 @@ def model_section(facts: ModelFacts) -> Section:
     weights = [f"{two_units(facts.weight_bytes)} as published ({', '.join(facts.formats)})"]
     if facts.formats != (facts.dtype,):
         weights.append(f"{format_bytes(float(facts.weight_bytes_as))} in {facts.dtype}")
-    cached = f"{format_bytes(float(facts.kv_bytes_per_sequence))} per {facts.seq_len:,} tokens in {facts.kv_format}"
     active = [f"{format_count(p.active)} active per token"] if p.active != p.total else []
     return Section(
         f"Model: {facts.name}",
@@ -139,13 +138,25 @@ def model_section(facts: ModelFacts) -> Section:
                 ),
             ),
             Fact("weights", tuple(weights)),
-            Fact("KV cache", (f"{two_units(facts.kv_bytes_per_token)} per token", cached)),
+            *_cache_facts(facts),
             Fact(
                 "FLOPs/token",
                 *_flops_words(facts.training_flops_per_token, f"training at {facts.seq_len:,} tokens"),
             ),
         ),
     )
+
+
+def _cache_facts(facts: ModelFacts) -> list[Fact]:
+    """The cache that grows with the context and the state that does not, where the model has them."""
+    each, sequence, state = facts.kv_bytes_per_token, facts.kv_bytes_per_sequence, facts.state_bytes_per_sequence
+    found = []
+    if facts.decodes and sequence:
+        cached = f"{format_bytes(float(sequence))} per {facts.seq_len:,} tokens in {facts.kv_format}"
+        found.append(Fact("KV cache", (f"{two_units(each)} for one more token", cached)))
+    if state:
+        found.append(Fact("state", (f"{two_units(state)} per sequence",)))
+    return found
 
 
 def training_section(answer: TrainingAnswer) -> Section:
@@ -211,8 +222,9 @@ def comparison_section(answer: ComparisonAnswer) -> Section:
     none = Fact("crossings", ("no case overtakes another between the given lengths",))
     return Section(
         f"Crossings as the context grows: one {answer.system.device.name} ({answer.system.name})",
-        tuple(Fact(name, (words,)) if i == 0 else Fact("", (words,))
-              for name, found in by_quantity.items() for i, words in enumerate(found)) or (none,),
+        (tuple(Fact(name, (words,)) if i == 0 else Fact("", (words,))
+              for name, found in by_quantity.items() for i, words in enumerate(found)) or (none,))
+        + tuple(Fact("note", (note,), tone="note") for note in answer.notes),
     )  # fmt: skip
 
 
