@@ -379,8 +379,7 @@ def test_every_weight_format_can_be_served() -> None:
 def test_no_step_is_shorter_under_load() -> None:
     """Few sequences on a pipeline, short prompts: prefills fill gaps, and cost the others nothing."""
     for name in ("llama-3.1-8b", "mamba-370m"):
-        found = tfsim.serve(
-            tfsim.load_model(name), tfsim.load_system("dgx-h100"), devices=8, input_len=100, output_len=2000,
-            batch=[1, 4, 64], plan={"pp": 4},
-        )  # fmt: skip
+        found = serve(
+            load_model(name), H100, devices=8, input_len=100, output_len=2000, batch=[1, 4, 64], plan={"pp": 4}
+        )
         assert (found.itl_ms >= found.tpot_ms).all()
