@@ -125,8 +125,7 @@ def _estimate(engine: Engine, load: Load, plan: Plan, known: Rates) -> ServingEs
     requests = replicas * found.batch / found.period_s
     tokens = requests * load.output_len
     everything = requests * (load.input_len + load.output_len)
-    # few sequences on a pipeline: their prefills fill gaps between steps, but no step is shorter for them
-    itl = maximum(found.period_s / load.output_len, found.decode.seconds)
+    itl = found.period_s / load.output_len
     hour = cost(known, load.devices, SECONDS_PER_HOUR)
     shape = common_shape(fits=fits, tokens=tokens, usd=hour.usd, carbon=hour.carbon_kg)
 
