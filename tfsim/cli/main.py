@@ -59,6 +59,8 @@ def main(args: Sequence[str] | None = None) -> int:
     0 when it answered, 2 with one line on stderr for bad input, 130 when interrupted.
     """
     gc.set_threshold(100_000)  # imports make many objects that stay: looking through them costs a tenth of the start
+    # pydantic would look through every installed distribution for plugins of its own: another twentieth
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without a character is no error

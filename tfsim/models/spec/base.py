@@ -21,7 +21,7 @@ Real = Annotated[float, Field(strict=True, gt=0, le=1e12, allow_inf_nan=False)]
 class Strict(BaseModel):
     """Base of every part of a specification: unknown fields are errors, values are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with the fields of ``update``, without what was derived from the old ones (cached properties)."""
