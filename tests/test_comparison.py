@@ -113,6 +113,7 @@ def test_more_than_the_device_has_is_said(a100: object) -> None:
         ({"batch": [1, 2]}, "batch"),
         ({"batch": math.nan}, "batch"),
         ({"dtype": "fp7"}, "fp7"),
+        ({"dtype": "nvfp4"}, "nvfp4"),
         ({"software_name": "fusd"}, "did you mean fused"),
         ({"system": "dgx-a100"}, "load_system"),
         ({"models": "gpt2"}, "models"),

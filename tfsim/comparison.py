@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tfsim.errors import InputError
+from tfsim.errors import InputError, choice
 from tfsim.hardware import System, require_system
 from tfsim.models.counts import Counts, count, parameters
 from tfsim.models.spec import ModelSpec, require_model
 from tfsim.operators.core import kept_for_backward, total
-from tfsim.serving.workload import served
+from tfsim.serving.workload import COMPUTE_DTYPES, served
 from tfsim.software import Software, software
 from tfsim.timing import Groups, operator_time
 from tfsim.units import Array, as_number, maximum
@@ -81,13 +81,13 @@ def compare(
     size = as_number(batch, "batch", at_least=1, whole=True)
     if not isinstance(size, int):
         raise InputError("batch: give one number")
-    style = software(software_name)
-    cases = [case for model in models for case in _cases(served(require_model(model), dtype, None, None), style)]
+    style, compute = software(software_name), choice("dtype", dtype, COMPUTE_DTYPES)
+    cases = [case for model in models for case in _cases(served(require_model(model), compute, None, None), style)]
     labels = [case.label for case in cases]
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
         raise InputError(f"models: {twice} is given twice")
-    return pd.concat([_case(case, machine, lengths, size, dtype) for case in cases], ignore_index=True)
+    return pd.concat([_case(case, machine, lengths, size, compute) for case in cases], ignore_index=True)
 
 
 def _cases(model: ModelSpec, style: Software) -> list[Case]:

@@ -203,3 +203,12 @@ def test_mutated_quantisation_never_crashes(base: dict[str, Any], changes: dict[
             spec_from_config({**LLAMA, **attempt}, quant_config=None if attempt else {"quantization": config})
         except InputError as error:
             assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "words"), [("evoformer", "touches no weight"), ("t5", "quantised encoders are not modelled")]
+)
+def test_formats_that_would_be_ignored_are_refused(model_type: str, words: str) -> None:
+    quantised = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    with pytest.raises(InputError, match=f"quantization_config.*{words}"):
+        spec_from_config({"model_type": model_type, "quantization_config": quantised})

@@ -47,16 +47,13 @@ def test_figure_2_traffic() -> None:
 def test_figure_2_flops() -> None:
     """66.6 GFLOP against 75.2: the scores' product is computed again.
 
-    The figure's counts are 62 and 70 per score. Twelve N^2 d h b is 768: the profile behind it counted a tensor-core
-    FLOP as a sixteenth (6 and 7 products of 2 d / 16 = 8), beside 14 of elementwise work. So are ours compared; the
-    reading of the figure is ours, its ratio is not.
+    Only the ratio is compared. The figure's counts are 62 and 70 per score, where the products alone are 12 d = 768
+    and 14 d: what its profiler counted as a FLOP is not stated.
     """
     standard, tiled = gpt2_medium(EAGER), gpt2_medium(FLASH1)
     flops = [total(op.flops for op in ops) for ops in (standard, tiled)]
     assert flops == [12 * 1024**2 * 64 * 16 * 64, 14 * 1024**2 * 64 * 16 * 64]
     assert flops[1] / flops[0] == pytest.approx(75.2 / 66.6, rel=0.05)
-    profiled = [float(total(op.flops / 16 + op.vector_flops for op in ops)) for ops in (standard, tiled)]
-    assert profiled == pytest.approx([66.6e9, 75.2e9], rel=0.05)
 
 
 def test_figure_2_time() -> None:

@@ -217,6 +217,8 @@ def spec_from_config(
         **stack_fields(decoder, formats.layers, dtype),
     }
     if decoder.encoder is not None:
+        if formats.layers is not decoder.layers:
+            raise InputError(f"{where}: field 'quantization_config': quantised encoders are not modelled")
         inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype)
         data["encoder"] = {"name": f"{title[:110]} encoder", "family": data["family"], **inner}
     with _one_line(f"{where}: vision_config"):

@@ -87,6 +87,8 @@ def formats(
     else:
         scheme.excluded.holds(modules.head)
     scheme.excluded.check(modules, len(layers), where)
+    if not model and scheme.kv is None and not any(block.formats for block in result):
+        raise InputError(f"{where}: field 'quantization_config': touches no weight of this model type that tfsim knows")
     return Formats(result, model, scheme.kv)
 
 
