@@ -273,3 +273,19 @@ def test_malformed_patterns_are_refused(pattern: str) -> None:
 def test_parameters_do_not_depend_on_the_pass() -> None:
     model = load_model("mixtral-8x7b")
     assert count(model, batch=3, seq_len=7, phase="decode").parameters == parameters(model)
+
+
+def test_conventions_of_parameters_per_token_are_for_one_stack_of_tokens() -> None:
+    from tfsim.models.conventions import CONVENTIONS, conventions_of
+
+    assert conventions_of(load_model("llama-3.1-8b")) == conventions_of(load_model("bert-base")) == tuple(CONVENTIONS)
+    for name in ("whisper-tiny", "clip-vit-b-32", "dit-s-2", "alphafold2-evoformer", "vit-b16", "t5-small"):
+        assert conventions_of(load_model(name)) == ("exact", "megatron")
+
+
+def test_cache_per_token_multiplies_out() -> None:
+    from tfsim.models.facts import model_facts
+
+    for name in ("llama-3.1-8b", "gemma-3-4b", "deepseek-v4-flash"):
+        facts = model_facts(load_model(name), seq_len=65_536)
+        assert facts.kv_bytes_per_token * 65_536 == pytest.approx(facts.kv_bytes_per_sequence)

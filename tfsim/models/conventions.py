@@ -18,6 +18,12 @@ CONVENTIONS: dict[str, str] = {
 }
 
 
+def conventions_of(model: ModelSpec) -> tuple[str, ...]:
+    """The conventions that fit ``model``: those of parameters per token only where one stack reads tokens."""
+    tokens = model.encoder is None and model.vocab_size > 0
+    return tuple(name for name in CONVENTIONS if tokens or name in ("exact", "megatron"))
+
+
 def training_flops(model: ModelSpec, seq_len: Number, convention: str, *, mtp: bool = False) -> Number:
     """FLOPs of forward and backward for one sequence of ``seq_len`` tokens; recomputation is never in.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfsim.errors import unknown
-from tfsim.models.conventions import CONVENTIONS, training_flops
+from tfsim.models.conventions import conventions_of, training_flops
 from tfsim.models.counts import Parameters, cache_bytes, count, parameters, state_bytes, stored_weights
 from tfsim.models.positions import describe_positions
 from tfsim.models.spec import Block, LMHead, ModelSpec
@@ -25,7 +25,7 @@ class ModelFacts:
     what it answers if not with logits over tokens; ``decodes``: whether it generates text; ``encoder_layers``: number
     and pattern of its encoder's; ``positions``: how they are told apart; ``formats``: number formats of the stored
     weights, the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``:
-    all weights in ``dtype``; ``kv_bytes_per_token``: cached for one more token while every layer still keeps it;
+    all weights in ``dtype``; ``kv_bytes_per_token``: cached, mean over ``seq_len`` tokens (windows forget);
     ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``state_bytes_per_sequence``: recurrent states, whatever its
     length; ``training_flops_per_token``: forward and backward, by convention; ``prefill_flops_per_token``: forward,
     causal mask counted as executed; ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the
@@ -85,8 +85,11 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
     sizes: dict[str, Number] = {}
     for weight, repeat in weights:
         sizes[weight.fmt] = sizes.get(weight.fmt, 0) + weight.bytes * repeat
-    per_token: dict[str, Number] = {name: _each(training_flops(model, length, name), length) for name in CONVENTIONS}
+    per_token: dict[str, Number] = {
+        name: _each(training_flops(model, length, name), length) for name in conventions_of(model)
+    }
     params = parameters(model)
+    cached = cache_bytes(model, batch=1, tokens=length, dtype=dtype)
     return ModelFacts(
         name=model.name,
         family=model.family,
@@ -110,9 +113,9 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         dtype=dtype,
         weight_bytes_as=params.total * element_bytes(dtype),
         kv_format=model.kv_format or dtype,
-        kv_bytes_per_token=cache_bytes(model, batch=1, tokens=1, dtype=dtype),
+        kv_bytes_per_token=_each(cached, length),
         seq_len=length,
-        kv_bytes_per_sequence=cache_bytes(model, batch=1, tokens=length, dtype=dtype),
+        kv_bytes_per_sequence=cached,
         state_bytes_per_sequence=state_bytes(model, batch=1, dtype=dtype),
         training_flops_per_token=per_token,
         prefill_flops_per_token=_each(training_flops(model, length, "exact"), 3 * length),

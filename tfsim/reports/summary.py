@@ -153,7 +153,7 @@ def _cache_facts(facts: ModelFacts) -> list[Fact]:
     found = []
     if facts.decodes and sequence:
         cached = f"{format_bytes(float(sequence))} per {facts.seq_len:,} tokens in {facts.kv_format}"
-        found.append(Fact("KV cache", (f"{two_units(each)} for one more token", cached)))
+        found.append(Fact("KV cache", (f"{two_units(each)} per token", cached)))
     if state:
         found.append(Fact("state", (f"{two_units(state)} per sequence",)))
     return found

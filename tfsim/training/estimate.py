@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfsim import economics
-from tfsim.models.conventions import CONVENTIONS, training_flops
+from tfsim.models.conventions import conventions_of, training_flops
 from tfsim.models.decoder import segments
 from tfsim.models.shape import Shape
 from tfsim.models.spec import ModelSpec
@@ -129,7 +129,9 @@ def estimate(
     step_tokens = grid.global_batch * grid.seq_len
     need = np.asarray(total(result.memory.values()), float)
     peak = job.system.device.matmul_peak(job.policy.matmul).flop_per_s
-    flops = {name: np.asarray(training_flops(job.model, grid.seq_len, name), float) for name in CONVENTIONS}
+    flops = {
+        name: np.asarray(training_flops(job.model, grid.seq_len, name), float) for name in conventions_of(job.model)
+    }
     available = result.step_s * grid.devices * peak / grid.global_batch  # FLOPs per sequence at the peak
     again = _recomputed_flops(job.model, grid.seq_len, grid.recompute)
     steps = None if tokens is None else np.ceil(tokens / step_tokens)
