@@ -1,0 +1,112 @@
+"""Time of a matrix product on one device, in closed form.
+
+C[m, n] = A[m, k] B[k, n], with m tokens, n outputs and k inputs. A kernel covers C with tiles; a tile loops over k (or
+over a share of it, split-K) on one core; tiles run in waves over the cores. Four things bound a wave: the matrix units
+(slower where they are busiest: the clock falls under the power limit), the operands that a core can take in, and the
+bytes that must come from memory or from the last-level cache. The kernel library's choice of tile and split is the
+fastest of a short menu, as a library's heuristics are tuned to be. Sources: NVIDIA, "Matrix multiplication background"
+(tile and wave quantisation); CUTLASS documentation, "Efficient GEMM" (split-K).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfsim.timing.constants import constant
+from tfsim.timing.machine import Machine
+from tfsim.units import Array, Number
+
+# Tiles (rows of tokens x outputs) of current libraries on GPUs, and the waves that a split of k fills up.
+TILES = ((64, 64), (128, 64), (128, 128), (128, 256))
+SPLITS = (0, 1, 2, 4)
+_K_PER_SPLIT = 256  # a share of k shorter than this is not worth a core
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulConstants:
+    """Fitted constants of a matmul kernel family on a device.
+
+    ``launch``: a kernel of no work [s]. ``fill``: what filling and draining a tile's pipeline costs, as steps along k.
+    ``throttle``: time added to the matrix units when all of them are busy. ``wave``: how much of a part-filled last wave is
+    lost. ``intake``: operand bytes that a core takes in per clock. ``memory``: achieved fraction of the bandwidth.
+    ``spread``: how many times over all cores together could draw that bandwidth. ``resident``: fraction of the cache that
+    the working set may fill and stay. ``cache_speed``: bandwidth of the cache over that of the memory. ``sharp``: exponent of
+    the soft maximum of the bounds. ``split``: a second kernel that adds the shares of k [s]; ``split_speed``: its bandwidth
+    over the memory's. ``prepare``: quantising the activations [s], and ``prepare_speed``: its bandwidth over the memory's.
+    """
+
+    launch: float = constant(2.5e-6, 0.3e-6, 1e-5, unit="s")
+    fill: float = constant(200, 5, 800, unit="steps of k")
+    throttle: float = constant(0.1, 0.002, 1.5)
+    wave: float = constant(0.3, 0.02, 1)
+    intake: float = constant(60, 5, 300, unit="bytes per clock")
+    memory: float = constant(0.85, 0.3, 1)
+    spread: float = constant(2, 1, 20)
+    resident: float = constant(0.5, 0.02, 2)
+    cache_speed: float = constant(1.5, 1, 8)
+    sharp: float = constant(3, 1.5, 8)
+    split: float = constant(2e-6, 1e-7, 6e-6, unit="s")
+    split_speed: float = constant(2, 0.2, 6)
+
+
+def matmul_seconds(
+    m: Number,
+    n: Number,
+    k: Number,
+    machine: Machine,
+    c: MatmulConstants,
+    *,
+    dtype: str,
+    weight_bytes: Number,
+    input_bytes: Number,
+    output_bytes: Number = 2,
+    reuse: Number = 0,
+) -> Array:
+    """Seconds of [m, k] x [k, n] on ``machine`` (all sizes broadcast).
+
+    ``dtype``: the format that the matrix units run at. ``weight_bytes``, ``input_bytes``, ``output_bytes``: per element of
+    B, A and C (scales included). ``reuse``: bytes that pass between two uses of B (0: B comes from memory, as in any
+    model larger than the cache).
+
+    Raises InputError for a format the device lacks.
+    """
+    m, n, k, b_bytes, a_bytes = (np.asarray(x, float)[..., None] for x in (m, n, k, weight_bytes, input_bytes))
+    rows, columns = (np.array(side, float) for side in zip(*TILES, strict=True))
+    weights = n * k * b_bytes
+    passed = m * k * a_bytes + m * n * output_bytes
+    between = np.asarray(reuse, float)[..., None]
+    held = np.where(between > 0, 1 / (1 + ((between + passed) / (c.resident * machine.cache)) ** 4), 0)
+    return c.launch + _fastest(m, n, k, rows, columns, weights, passed, held, a_bytes, machine, c, machine.peak(dtype))
+
+
+def _fastest(
+    m: Array, n: Array, k: Array, rows: Array, columns: Array, weights: Array, passed: Array, held: Array,
+    a_bytes: Array, machine: Machine, c: MatmulConstants, peak: Number,
+) -> Array:  # fmt: skip
+    tiles = np.ceil(m / rows) * np.ceil(n / columns)
+    speed = machine.bandwidth * (held * c.cache_speed + (1 - held) * c.memory)
+    carried = (weights + passed) / speed
+    step = 2 * rows * columns * machine.cores / peak  # seconds of one step along k of one tile
+    take = (rows + columns) * a_bytes / (c.intake * machine.clock)
+    limit = np.maximum(1, np.floor(k / _K_PER_SPLIT))
+    best: Array | None = None
+    for target in SPLITS:
+        shares = np.clip(np.floor(machine.cores * target / tiles), 1, limit) if target else 1.0
+        waves = tiles * shares / machine.cores
+        whole = np.ceil(waves)
+        turns = np.maximum(1, waves + c.wave * (whole - waves))
+        depth = k / shares
+        busy = waves / whole * depth / (depth + c.fill)
+        compute = turns * step * (depth * (1 + c.throttle * busy) + c.fill)
+        intake = turns * take * depth
+        memory = carried / np.minimum(1, waves * c.spread)
+        time = (compute**c.sharp + intake**c.sharp + memory**c.sharp) ** (1 / c.sharp)
+        if target:
+            gather = shares * m * n * 8 / (machine.bandwidth * c.split_speed)
+            time = time + np.where(shares > 1, c.split + gather, 0)
+        fastest = time.min(-1)
+        best = fastest if best is None else np.minimum(best, fastest)
+    assert best is not None
+    return best

@@ -1,0 +1,1 @@
+"""Published measurements against predictions: tables, error statistics, and the fits that use them."""
