@@ -60,7 +60,8 @@ def constants(kind: str, cls: type[C], device: Device, variant: str, *, without_
 
     Raises InputError when no device was measured for that class and variant.
     """
-    return _found(kind, cls, device.name, _family(device), variant, without_own)
+    found: Fitted[C] = _found(kind, cls, device.name, _family(device), variant, without_own)  # type: ignore[arg-type]
+    return found
 
 
 def _family(device: Device) -> tuple[str, bool]:

@@ -11,6 +11,8 @@ from tfsim.units import Number
 
 # Where no figure for the on-chip memory of a core is published: the smallest of the current chips.
 _UNKNOWN_CACHE = 6 * 2**20
+# Where no clock is published: of the current chips. It scales what a core takes in, never a peak.
+_UNKNOWN_CLOCK = 1.7e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def machine(device: Device) -> Machine:
     """The figures of ``device`` that timing needs; formats that it lacks run at the rate of the format that executes
     instead (docs/hardware.md).
 
-    Raises InputError when cores, bandwidth or clock are not published.
+    Raises InputError when cores or bandwidth are not published.
     """
     from tfsim.operators.formats import FORMAT_NAMES
 
@@ -54,7 +56,7 @@ def machine(device: Device) -> Machine:
         device.name,
         device.kind,
         device.require("cores"),
-        device.require("clock"),
+        device.clock_hz or _UNKNOWN_CLOCK,
         device.require("bandwidth"),
         cache,
         matrix,

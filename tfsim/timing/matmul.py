@@ -28,27 +28,44 @@ _K_PER_SPLIT = 256  # a share of k shorter than this is not worth a core
 class MatmulConstants:
     """Fitted constants of a matmul kernel family on a device.
 
-    ``launch``: a kernel of no work [s]. ``fill``: what filling and draining a tile's pipeline costs, as steps along k.
-    ``throttle``: time added to the matrix units when all of them are busy. ``wave``: how much of a part-filled last wave is
-    lost. ``intake``: operand bytes that a core takes in per clock. ``memory``: achieved fraction of the bandwidth.
-    ``spread``: how many times over all cores together could draw that bandwidth. ``resident``: fraction of the cache that
-    the working set may fill and stay. ``cache_speed``: bandwidth of the cache over that of the memory. ``sharp``: exponent of
-    the soft maximum of the bounds. ``split``: a second kernel that adds the shares of k [s]; ``split_speed``: its bandwidth
-    over the memory's. ``prepare``: quantising the activations [s], and ``prepare_speed``: its bandwidth over the memory's.
+    ``launch``: a kernel of no work. ``fill``: filling and draining a tile's pipeline, as steps along k. ``throttle``:
+    time added to the matrix units when all of them are busy. ``wave``: how much of a part-filled last wave is lost.
+    ``intake``: operand bytes that a core takes in per clock. ``memory``: achieved fraction of the bandwidth.
+    ``spread``: how many times over all cores together could draw it. ``resident``: fraction of the cache that a working
+    set may fill and stay; ``cache_speed``: the cache's bandwidth over the memory's. ``sharp``: exponent of the soft
+    maximum of the bounds. ``split``: a second kernel that adds the shares of k; ``split_speed``: its bandwidth over the
+    memory's.
     """
 
-    launch: float = constant(2.5e-6, 0.3e-6, 1e-5, unit="s")
-    fill: float = constant(200, 5, 800, unit="steps of k")
-    throttle: float = constant(0.1, 0.002, 1.5)
+    launch: float = constant(2.5e-6, 0.3e-6, 2e-5, unit="s")
+    fill: float = constant(200, 2, 8000, unit="steps of k")
+    throttle: float = constant(0.1, 0.002, 5)
     wave: float = constant(0.3, 0.02, 1)
-    intake: float = constant(60, 5, 300, unit="bytes per clock")
+    intake: float = constant(60, 5, 600, unit="bytes per clock")
     memory: float = constant(0.85, 0.3, 1)
     spread: float = constant(2, 1, 20)
     resident: float = constant(0.5, 0.02, 2)
     cache_speed: float = constant(1.5, 1, 8)
-    sharp: float = constant(3, 1.5, 8)
-    split: float = constant(2e-6, 1e-7, 6e-6, unit="s")
+    sharp: float = constant(3, 1, 8)
+    split: float = constant(2e-6, 1e-7, 5e-5, unit="s")
     split_speed: float = constant(2, 0.2, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedMatmulConstants(MatmulConstants):
+    """A matmul that first quantises its activations, by a kernel with a ``launch`` of its own: ``prepare_speed`` is
+    what they reach of the memory's bandwidth (activations that have just been written lie in the cache: above 1),
+    ``prepare_row`` what a core takes for a row however short."""
+
+    prepare_speed: float = constant(0.8, 0.1, 4)
+    prepare_row: float = constant(3e-7, 1e-9, 2e-5, unit="s")
+
+
+def quantise_seconds(m: Number, k: Number, machine: Machine, c: QuantisedMatmulConstants, *, bytes: Number) -> Array:
+    """Seconds to quantise [m, k] activations from 2 bytes to ``bytes`` per element (scales included)."""
+    moved = np.asarray(m, float) * k * (2 + np.asarray(bytes, float))
+    rows = m * c.prepare_row / machine.cores
+    return np.asarray(c.launch + np.maximum(rows, moved / (c.prepare_speed * machine.bandwidth)))
 
 
 def matmul_seconds(
@@ -66,8 +83,8 @@ def matmul_seconds(
 ) -> Array:
     """Seconds of [m, k] x [k, n] on ``machine`` (all sizes broadcast).
 
-    ``dtype``: the format that the matrix units run at. ``weight_bytes``, ``input_bytes``, ``output_bytes``: per element of
-    B, A and C (scales included). ``reuse``: bytes that pass between two uses of B (0: B comes from memory, as in any
+    ``dtype``: the format that the matrix units run at. ``weight_bytes``, ``input_bytes``, ``output_bytes``: per element
+    of B, A and C (scales included). ``reuse``: bytes that pass between two uses of B (0: B comes from memory, as in any
     model larger than the cache).
 
     Raises InputError for a format the device lacks.
@@ -88,6 +105,7 @@ def _fastest(
     tiles = np.ceil(m / rows) * np.ceil(n / columns)
     speed = machine.bandwidth * (held * c.cache_speed + (1 - held) * c.memory)
     carried = (weights + passed) / speed
+    filled = m * n / (tiles * rows * columns)  # the rest of the tiles multiplies zeros, which takes little power
     step = 2 * rows * columns * machine.cores / peak  # seconds of one step along k of one tile
     take = (rows + columns) * a_bytes / (c.intake * machine.clock)
     limit = np.maximum(1, np.floor(k / _K_PER_SPLIT))
@@ -98,8 +116,8 @@ def _fastest(
         whole = np.ceil(waves)
         turns = np.maximum(1, waves + c.wave * (whole - waves))
         depth = k / shares
-        busy = waves / whole * depth / (depth + c.fill)
-        compute = turns * step * (depth * (1 + c.throttle * busy) + c.fill)
+        busy = filled * waves / whole * depth / (depth + c.fill)
+        compute = turns * step * (depth * (1 + c.throttle * busy**2) + c.fill)
         intake = turns * take * depth
         memory = carried / np.minimum(1, waves * c.spread)
         time = (compute**c.sharp + intake**c.sharp + memory**c.sharp) ** (1 / c.sharp)

@@ -8,7 +8,7 @@ import pandas as pd
 from tfsim.hardware import Device
 from tfsim.operators.formats import weight_bytes
 from tfsim.timing.machine import Machine
-from tfsim.timing.matmul import MatmulConstants, matmul_seconds
+from tfsim.timing.matmul import MatmulConstants, QuantisedMatmulConstants, matmul_seconds, quantise_seconds
 from tfsim.units import Array
 from tfsim.validation.operators.table import Part, Table, no_faults, where
 
@@ -25,12 +25,18 @@ FORMATS = {
     "int8_wo": ("int8", "bf16", "bf16"),
     "int4_wo": ("int4_g128", "bf16", "bf16"),
 }
+QUANTISED = ("fp8", "fp8_block", "nvfp4", "sq")  # the time holds the quantisation of the activations
+KERNEL_ONLY = {"fp8_block_kernel": "fp8_block"}  # the same kernel, its activations quantised before
 # The measurements rotate this many copies of B, so that a small one does not stay in the cache.
 COPIES = 5
 
 
 def _variant(frame: pd.DataFrame) -> pd.Series[str]:
-    return where(frame, *((frame["dtype"] == name, name) for name in FORMATS))
+    return where(frame, *((frame["dtype"] == name, name) for name in FORMATS if name not in (*QUANTISED, *KERNEL_ONLY)))
+
+
+def _variant_quantised(frame: pd.DataFrame) -> pd.Series[str]:
+    return where(frame, *((frame["dtype"] == name, name) for name in (*QUANTISED, *KERNEL_ONLY)))
 
 
 def _seconds(frame: pd.DataFrame, machine: Machine, c: MatmulConstants, variant: str) -> Array:
@@ -43,15 +49,22 @@ def _seconds(frame: pd.DataFrame, machine: Machine, c: MatmulConstants, variant:
     )
 
 
+def _quantised(frame: pd.DataFrame, machine: Machine, c: QuantisedMatmulConstants, variant: str) -> Array:
+    m, k = (frame[x].to_numpy(float) for x in "mk")
+    act = weight_bytes(FORMATS[variant][2], m, k) / (m * k)
+    product = _seconds(frame, machine, c, variant)
+    return product if variant in KERNEL_ONLY else product + quantise_seconds(m, k, machine, c, bytes=act)
+
+
 def _roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
     m, n, k = (frame[x].to_numpy(float) for x in "mnk")
     stored, runs, passes = FORMATS[variant]
     moved = weight_bytes(stored, n, k) + weight_bytes(passes, m, k) + 2 * m * n
-    return np.maximum(2 * m * n * k / machine.peak(runs), moved / machine.bandwidth)
+    return np.asarray(np.maximum(2 * m * n * k / machine.peak(runs), moved / machine.bandwidth))
 
 
 def _borrow(variant: str) -> str:
-    return {"float16": "bfloat16", "fp16": "bfloat16", "fp8_block_kernel": "fp8_block"}.get(variant, variant)
+    return KERNEL_ONLY.get(variant, "bfloat16" if variant in ("float16", "fp16") else variant)
 
 
 def _faults(frame: pd.DataFrame, device: Device) -> pd.Series[str]:
@@ -61,7 +74,10 @@ def _faults(frame: pd.DataFrame, device: Device) -> pd.Series[str]:
 GEMM = Table(
     "gemm",
     frozenset({"device", "timing", "dtype", "groups", "m", "n", "k", "time_s"}),
-    (Part("matmul", MatmulConstants, _variant, _seconds, _roofline, borrow=_borrow),),
+    (
+        Part("matmul", MatmulConstants, _variant, _seconds, _roofline, borrow=_borrow),
+        Part("quantised_matmul", QuantisedMatmulConstants, _variant_quantised, _quantised, _roofline, borrow=_borrow),
+    ),
     _faults,
     group=("source", "device", "dtype"),
 )

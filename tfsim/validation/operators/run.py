@@ -1,33 +1,86 @@
-"""Predicted against measured operator times: rows, statistics by group, and the calibration that fits the constants."""
+"""Predicted against measured operator times: rows, and statistics by group."""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tfsim.errors import InputError
+from tfsim.errors import InputError, unknown
 from tfsim.hardware import Device, load_device
 from tfsim.timing.constants import constants
 from tfsim.timing.machine import machine
-from tfsim.units import Array
-from tfsim.validation.operators.fit import fit
 from tfsim.validation.operators.table import Part, Table, visible
 from tfsim.validation.operators.tables import TABLES
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Every input row with its prediction. ``frame``: the columns of the file and ``file``, ``row`` (0-based),
-    ``part``, ``variant``, ``predicted`` and ``baseline`` [s], ``constants`` (where they come from), ``skipped`` (the
-    reason, "" for a row used)."""
+class OperatorReport:
+    """``rows``: per table the rows with their predictions (see ``predict``); ``groups``: per table the statistics of
+    each group; ``overall``: of all rows. Errors are shares: 0.07 is 7 %."""
 
-    frame: pd.DataFrame
+    rows: dict[str, pd.DataFrame]
+    groups: dict[str, list[dict[str, Any]]]
+    overall: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the overall statistics, and ``groups`` with those of each group."""
+        groups = [{"table": name, **group} for name, found in self.groups.items() for group in found]
+        return {**self.overall, "groups": groups}
+
+
+def validate_operators(
+    data: str | Path, *, device: str | None = None, op: str | None = None, leave_out: bool = False
+) -> OperatorReport:
+    """Predicted against measured times of operators, for a file or a folder with the columns of the operator tables.
+
+    ``device``, ``op``: only that device, only that table. ``leave_out``: each device from the constants of its
+    relatives, as if it had not been measured.
+
+    Raises InputError for missing or malformed files and unknown names.
+    """
+    wanted = None if device is None else load_device(device).name
+    if op is not None and op not in TABLES:
+        raise unknown("operator table", op, TABLES)
+    rows: dict[str, pd.DataFrame] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for file, table, frame in read_tables(data):
+        if op is not None and table.name != op:
+            continue
+        chosen = frame if wanted is None else frame[frame["device"] == wanted]
+        if not len(chosen):
+            continue
+        found = predict(table, chosen, without_own=leave_out)
+        found.insert(0, "file", file)
+        found.insert(1, "row", chosen.index)
+        rows[file] = found
+        groups[file] = grouped(found, table.group)
+    if not rows:
+        raise InputError(f"{data}: no rows of {wanted or 'any device'}{'' if op is None else f' for {op}'}")
+    kept = ["time_s", "predicted", "baseline", "skipped"]
+    return OperatorReport(rows, groups, statistics(pd.concat([r[kept] for r in rows.values()])))
+
+
+def rows_as_csv(report: OperatorReport) -> str:
+    """One line per input row: file, row, source, device, quantity, measured, predicted, lower, upper (empty: operator
+    times carry no interval yet), baseline, skipped."""
+    lines = [
+        pd.DataFrame(
+            {
+                "file": rows["file"], "row": rows["row"], "id": rows.get("id", ""), "source": rows.get("source", ""),
+                "device": rows["device"], "quantity": "time_s", "measured": rows["time_s"],
+                "predicted": rows["predicted"], "lower": "", "upper": "", "baseline": rows["baseline"],
+                "skipped": rows["skipped"],
+            }
+        )
+        for rows in report.rows.values()
+    ]  # fmt: skip
+    return str(pd.concat(lines).to_csv(index=False))
 
 
 def read_tables(data: str | Path) -> list[tuple[str, Table, pd.DataFrame]]:
@@ -64,7 +117,11 @@ def table_of(frame: pd.DataFrame) -> Table | None:
 
 
 def predict(table: Table, frame: pd.DataFrame, *, without_own: bool = False) -> pd.DataFrame:
-    """``frame`` with the columns of ``Rows``; ``without_own``: devices are predicted from their relatives' constants."""
+    """``frame`` with, per row: ``part`` and ``variant`` (the class of constants), ``constants`` (where they come from),
+    ``predicted`` and ``baseline`` [s], and ``skipped`` (the reason, "" for a row used).
+
+    ``without_own``: from the constants of a device's relatives, as if it had not been measured.
+    """
     out = frame.copy()
     measured = pd.to_numeric(frame["time_s"], errors="coerce")
     out["part"], out["variant"], out["constants"], out["skipped"] = "", "", "", ""
@@ -130,7 +187,7 @@ def statistics(rows: pd.DataFrame) -> dict[str, Any]:
     return result
 
 
-def _or_none(x: float) -> float | None:
+def _or_none(x: Any) -> float | None:
     return None if np.isnan(x) else float(x)
 
 
@@ -141,43 +198,3 @@ def grouped(rows: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
         dict(zip(present, (str(k) for k in key), strict=True)) | statistics(part)
         for key, part in rows.groupby(present, dropna=False, sort=True)
     ]
-
-
-def calibrate(data: str | Path, device: str) -> dict[str, Any]:
-    """The content of a calibration file: constants of ``device`` per operator class and variant, what they were fitted
-    on and the error they leave.
-
-    Raises InputError when the data hold no row of that device that a fit may use.
-    """
-    machine_of = load_device(device)
-    facts = machine(machine_of)
-    operators: dict[str, Any] = {}
-    for file, table, frame in read_tables(data):
-        rows = frame[frame["device"] == machine_of.name]
-        if not len(rows):
-            continue
-        good = rows[(table.faults(rows, machine_of) == "") & (pd.to_numeric(rows["time_s"], errors="coerce") > 0)]
-        for part in table.parts:
-            usable = good[good["source"].isin(part.fits_on)]
-            for variant, chosen in usable.groupby(part.variant(visible(usable))):
-                if variant and part.borrow(str(variant)) == variant:
-                    operators.setdefault(part.kind, {})[str(variant)] = _fitted(part, str(variant), chosen, facts, file)
-    if not operators:
-        raise InputError(f"{data}: no rows of {machine_of.name} to fit on")
-    return {"schema": 1, "device": machine_of.name, "written_by": "tfsim calibrate operators", "operators": operators}
-
-
-def _fitted(part: Part[Any], variant: str, rows: pd.DataFrame, facts: Any, file: str) -> dict[str, Any]:
-    measured: Array = rows["time_s"].to_numpy(float)
-    seen = visible(rows)
-
-    def seconds(values: Any, index: Array) -> Array:
-        return part.seconds(seen.iloc[index], facts, values, variant)
-
-    found = fit(part.constants, seconds, measured)
-    error = np.abs(part.seconds(seen, facts, found, variant) / measured - 1)
-    return {
-        "constants": {f.name: float(f"{getattr(found, f.name):.4g}") for f in fields(part.constants)},
-        "fitted_on": {"file": file, "rows": len(rows), "sources": sorted(rows["source"].unique())},
-        "error": {"median_ape": round(float(np.median(error)), 4), "p90_ape": round(float(np.quantile(error, 0.9)), 4)},
-    }

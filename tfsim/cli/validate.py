@@ -1,0 +1,59 @@
+"""tfsim validate: predictions against published measurements."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tfsim.cli.options import Json
+from tfsim.cli.shell import new_app
+
+app = new_app("Predicted against measured: rows used and skipped, median and 90th percentile of the error.")
+
+
+@app.callback()
+def root() -> None:
+    """Predicted against measured: rows used and skipped, median and 90th percentile of the error."""
+
+
+@app.command()
+def operators(
+    data: Annotated[Path, typer.Option("--data", help="A CSV file of measurements, or a folder of them.")],
+    device: Annotated[str | None, typer.Option(help="Only this device.", metavar="NAME")] = None,
+    op: Annotated[str | None, typer.Option(help="Only this operator table, such as gemm or attention.")] = None,
+    leave_out: Annotated[
+        bool, typer.Option("--leave-out", help="Predict each device from its relatives' constants, not its own.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write a line per row here (CSV).", metavar="FILE")] = None,
+    json: Json = False,
+) -> None:
+    """Operator times: each row's kernel predicted from its sizes and the hardware, beside a pure roofline."""
+    from tfsim.validation.operators.run import rows_as_csv, validate_operators
+
+    report = validate_operators(data, device=device, op=op, leave_out=leave_out)
+    if out is not None:
+        from tfsim.files import write_text
+
+        write_text(out, rows_as_csv(report))
+    if json:
+        from tfsim.cli.output import print_json
+
+        print_json(report.to_dict())
+        return
+    from tfsim.cli.output import table
+
+    for name, groups in report.groups.items():
+        keys = [key for key in groups[0] if key not in _STATISTICS]
+        rows = [[*(group[key] for key in keys), *_figures(group)] for group in groups]
+        table([*keys, "rows", "used", "median", "p90", "bias", "roofline"], rows, title=name)
+    table(["all", "rows", "used", "median", "p90", "bias", "roofline"], [["", *_figures(report.overall)]])
+    if report.overall["skipped"]:
+        table(["rows", "skipped because"], [[n, reason] for reason, n in report.overall["skipped"].items()])
+
+
+_STATISTICS = ("rows", "used", "skipped", "median_ape", "p90_ape", "bias", "baseline_median_ape")
+
+
+def _figures(group: dict[str, Any]) -> list[object]:
+    shares = (group[key] for key in ("median_ape", "p90_ape", "bias", "baseline_median_ape"))
+    return [group["rows"], group["used"], *(None if x is None else f"{100 * x:.1f} %" for x in shares)]

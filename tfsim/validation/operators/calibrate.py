@@ -1,0 +1,77 @@
+"""Fitting a device's constants to the operator tables, and the calibration file that keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from numpy.typing import NDArray
+
+from tfsim.errors import InputError
+from tfsim.files import data_dir, read_yaml
+from tfsim.hardware import load_device
+from tfsim.timing.machine import Machine, machine
+from tfsim.units import Array
+from tfsim.validation.operators.fit import fit
+from tfsim.validation.operators.run import read_tables
+from tfsim.validation.operators.table import Part, visible
+
+
+def calibrate(data: str | Path, device: str) -> dict[str, Any]:
+    """The content of a calibration file: constants of ``device`` per operator class and variant, what they were fitted
+    on and the error they leave.
+
+    Raises InputError when the data hold no row of that device that a fit may use.
+    """
+    machine_of = load_device(device)
+    facts = machine(machine_of)
+    operators: dict[str, Any] = {}
+    for file, table, frame in read_tables(data):
+        rows = frame[frame["device"] == machine_of.name]
+        if not len(rows):
+            continue
+        good = rows[(table.faults(rows, machine_of) == "") & (pd.to_numeric(rows["time_s"], errors="coerce") > 0)]
+        for part in table.parts:
+            usable = good[good["source"].isin(part.fits_on)]
+            for variant, chosen in usable.groupby(part.variant(visible(usable))):
+                if variant and part.borrow(str(variant)) == variant:
+                    operators.setdefault(part.kind, {})[str(variant)] = _fitted(part, str(variant), chosen, facts, file)
+    if not operators:
+        raise InputError(f"{data}: no rows of {machine_of.name} to fit on")
+    return {"schema": 1, "device": machine_of.name, "written_by": "tfsim calibrate operators", "operators": operators}
+
+
+def _fitted(part: Part[Any], variant: str, rows: pd.DataFrame, facts: Machine, file: str) -> dict[str, Any]:
+    measured: Array = rows["time_s"].to_numpy(float)
+    seen = visible(rows)
+
+    def seconds(values: Any, index: NDArray[np.int64]) -> Array:
+        return part.seconds(seen.iloc[index], facts, values, variant)
+
+    found = fit(part.constants, seconds, measured)
+    error = np.abs(part.seconds(seen, facts, found, variant) / measured - 1)
+    return {
+        "constants": {f.name: float(f"{getattr(found, f.name):.4g}") for f in fields(part.constants)},
+        "fitted_on": {"file": file, "rows": len(rows), "sources": sorted(rows["source"].unique())},
+        "error": {"median_ape": round(float(np.median(error)), 4), "p90_ape": round(float(np.quantile(error, 0.9)), 4)},
+    }
+
+
+def calibration_file(device: str) -> Path:
+    """Where the constants of ``device`` are kept."""
+    return data_dir("hardware") / "calibration" / f"{device}.yaml"
+
+
+def calibration_text(found: dict[str, Any], path: Path) -> str:
+    """The YAML text of ``found``, with the classes that the file at ``path`` holds and ``found`` does not.
+
+    Raises InputError when that file is malformed.
+    """
+    operators = read_yaml(path).get("operators", {}) if path.exists() else {}
+    merged = {**operators, **found["operators"]}
+    ordered = {kind: merged[kind] for kind in sorted(merged)}
+    return yaml.safe_dump({**found, "operators": ordered}, sort_keys=False, width=120)
