@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ _UNKNOWN_CLOCK = 1.7e9
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One device. ``cores``: SMs, compute units, tensor cores of a TPU or CPU cores; ``clock`` [Hz] that the peaks are
-    computed from; ``bandwidth`` of its memory [bytes/s]; ``cache``: last-level cache or scratchpad [bytes];
+    computed from; ``tdp``: power limit [W], infinite where unpublished; ``bandwidth`` of its memory [bytes/s]; ``cache``: last-level cache or scratchpad [bytes];
     ``matrix`` and ``vector``: dense peaks [FLOP/s] by number format. Any of the numbers may be an array."""
 
     name: str
@@ -29,6 +30,7 @@ class Machine:
     cache: Number
     matrix: Mapping[str, Number]
     vector: Mapping[str, Number]
+    tdp: Number
 
     def peak(self, dtype: str) -> Number:
         """Dense matrix peak [FLOP/s] of a format that the device has. Raises InputError for one it lacks."""
@@ -61,4 +63,5 @@ def machine(device: Device) -> Machine:
         cache,
         matrix,
         dict(device.vector_peak),
+        device.tdp_w or math.inf,
     )

@@ -21,6 +21,7 @@ from tfsim.units import Array, Number
 # Tiles (rows of tokens x outputs) of current libraries on GPUs, and the waves that a split of k fills up.
 TILES = ((64, 64), (128, 64), (128, 128), (128, 256))
 SPLITS = (0, 1, 2, 4)
+_TILE = 128 * 128  # the tile that ``fill`` is told for
 _K_PER_SPLIT = 256  # a share of k shorter than this is not worth a core
 
 
@@ -28,8 +29,9 @@ _K_PER_SPLIT = 256  # a share of k shorter than this is not worth a core
 class MatmulConstants:
     """Fitted constants of a matmul kernel family on a device.
 
-    ``launch``: a kernel of no work. ``fill``: filling and draining a tile's pipeline, as steps along k. ``throttle``:
-    time added to the matrix units when all of them are busy. ``wave``: how much of a part-filled last wave is lost.
+    ``launch``: a kernel of no work. ``fill``: filling, draining and writing a tile of 128 x 128.
+    ``energy``: how far busy matrix units pull the clock down: what a FLOP takes, over the power limit, as time added.
+    ``wave``: how much of a part-filled last wave is lost.
     ``intake``: operand bytes that a core takes in per clock. ``memory``: achieved fraction of the bandwidth.
     ``spread``: how many times over all cores together could draw it. ``resident``: fraction of the cache that a working
     set may fill and stay; ``cache_speed``: the cache's bandwidth over the memory's. ``sharp``: exponent of the soft
@@ -38,8 +40,8 @@ class MatmulConstants:
     """
 
     launch: float = constant(2.5e-6, 0.3e-6, 2e-5, unit="s")
-    fill: float = constant(200, 2, 8000, unit="steps of k")
-    throttle: float = constant(0.1, 0.002, 5)
+    fill: float = constant(1e-6, 1e-8, 2e-5, unit="s")
+    energy: float = constant(1e-13, 1e-15, 1e-11, unit="J per FLOP")
     wave: float = constant(0.3, 0.02, 1)
     intake: float = constant(60, 5, 600, unit="bytes per clock")
     memory: float = constant(0.85, 0.3, 1)
@@ -107,6 +109,7 @@ def _fastest(
     carried = (weights + passed) / speed
     filled = m * n / (tiles * rows * columns)  # the rest of the tiles multiplies zeros, which takes little power
     step = 2 * rows * columns * machine.cores / peak  # seconds of one step along k of one tile
+    fill = c.fill * rows * columns / _TILE
     take = (rows + columns) * a_bytes / (c.intake * machine.clock)
     limit = np.maximum(1, np.floor(k / _K_PER_SPLIT))
     best: Array | None = None
@@ -116,8 +119,9 @@ def _fastest(
         whole = np.ceil(waves)
         turns = np.maximum(1, waves + c.wave * (whole - waves))
         depth = k / shares
-        busy = filled * waves / whole * depth / (depth + c.fill)
-        compute = turns * step * (depth * (1 + c.throttle * busy**2) + c.fill)
+        work = depth * step
+        busy = filled * waves / whole * work / (work + fill)
+        compute = turns * (work * (1 + c.energy * peak / machine.tdp * busy**2) + fill)
         intake = turns * take * depth
         memory = carried / np.minimum(1, waves * c.spread)
         time = (compute**c.sharp + intake**c.sharp + memory**c.sharp) ** (1 / c.sharp)
