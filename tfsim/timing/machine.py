@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ _UNKNOWN_CACHE = 6 * 2**20
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One device. ``cores``: SMs, compute units, tensor cores of a TPU or CPU cores; ``clock`` [Hz] that the peaks are
-    computed from; ``bandwidth`` of its memory [bytes/s]; ``cache``: last-level cache or scratchpad [bytes];
+    computed from (NaN where nobody published it: what needs it has no value); ``bandwidth`` of its memory [bytes/s]; ``cache``: last-level cache or scratchpad [bytes];
     ``matrix`` and ``vector``: dense peaks [FLOP/s] by number format. Any of the numbers may be an array."""
 
     name: str
@@ -39,7 +40,7 @@ def machine(device: Device) -> Machine:
     """The figures of ``device`` that timing needs; formats that it lacks run at the rate of the format that executes
     instead (docs/hardware.md).
 
-    Raises InputError when cores, bandwidth or clock are not published.
+    Raises InputError when cores or bandwidth are not published.
     """
     from tfsim.operators.formats import FORMAT_NAMES
 
@@ -54,7 +55,7 @@ def machine(device: Device) -> Machine:
         device.name,
         device.kind,
         device.require("cores"),
-        device.require("clock"),
+        clock if (clock := device.figure("clock").value) is not None else math.nan,
         device.require("bandwidth"),
         cache,
         matrix,

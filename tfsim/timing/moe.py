@@ -18,7 +18,7 @@ from tfsim.timing.machine import Machine
 from tfsim.units import Array, Number
 
 # Rows and outputs of the tiles of current grouped kernels.
-TILES = ((16, 128), (32, 128), (64, 128), (128, 128), (128, 256))
+TILES = ((16, 32), (16, 64), (16, 128), (32, 128), (64, 64), (64, 128), (128, 128), (128, 256))
 # Kernels of a fused layer: routing, sort, permute, product, activation, product, weighted sum.
 KERNELS = 7
 # Products of scaled blocks are added up outside the matrix units: operations per output, and the block's steps of k.
@@ -31,19 +31,17 @@ class MoEConstants:
 
     ``launch``: a kernel of no work [s]; ``KERNELS`` of them make a fused layer. ``fill``: filling and draining a tile's
     pipeline [s]. ``throttle``: time added to the matrix units by operand delivery and the clock under load. ``rows``:
-    smallest tile that counts in full: shorter ones take as long [rows]. ``wave``: how much of a part-filled last wave is
-    lost. ``memory``: achieved fraction of the bandwidth for weights. ``spread``: how many times over all cores together
-    could draw it. ``sharp``: exponent of the soft maximum of compute and memory. ``resident``: fraction of the cache
-    that weights used again may fill and stay; ``cache_speed``: its bandwidth over the memory's. ``move``: achieved
-    fraction of the bandwidth for token copies. ``route``: a token copy in routing and sorting [s]. ``expert``: an
-    expert of the device in sorting and scheduling [s].
+    shortest tile that pays: a shorter one takes as long. ``memory``: achieved fraction of the bandwidth for weights.
+    ``spread``: how many times over all cores together could draw it. ``sharp``: exponent of the soft maximum of compute
+    and memory. ``resident``: fraction of the cache that weights used again may fill and stay; ``cache_speed``: its
+    bandwidth over the memory's. ``move``: achieved fraction of the bandwidth for token copies. ``route``: a token in
+    routing and sorting [s].
     """
 
     launch: float = constant(4e-6, 0.3e-6, 1.5e-5, unit="s")
     fill: float = constant(1e-6, 1e-8, 2e-5, unit="s")
     throttle: float = constant(0.3, 0.005, 3)
     rows: float = constant(24, 8, 128, unit="rows")
-    wave: float = constant(0.3, 0.02, 1)
     memory: float = constant(0.8, 0.2, 1)
     spread: float = constant(2, 1, 20)
     sharp: float = constant(2, 1, 8)
@@ -123,18 +121,20 @@ def moe_seconds(
     input_bytes: Number,
     gated: Number = True,
     blocks: bool = False,
+    passed: Number | None = None,
     reuse: Number = 0,
 ) -> Array:
     """Seconds of a fused layer of experts on one device: routing, gate and up, activation, down, weighted sum.
 
     ``tokens``: that the device routes and writes; ``inter``: width of an expert on this device; ``gated``: whether
-    a gate doubles the first product; the rest as in ``grouped_seconds``. Activations enter and leave in 2 bytes.
+    a gate doubles the first product; ``passed``: token copies that the kernels around the products pass over (None: those
+    of the device's experts); the rest as in ``grouped_seconds``. Activations enter and leave in 2 bytes.
     """
     first = np.asarray(inter, float) * np.where(np.asarray(gated, bool), 2, 1)
     peak = machine.peak(dtype)
     up = _product(load, first, hidden, machine, c, peak, weight_bytes, input_bytes, 2, blocks, 1, reuse)
     down = _product(load, hidden, inter, machine, c, peak, weight_bytes, input_bytes, 2, blocks, 1, reuse)
-    copies = load.copies
+    copies = load.copies if passed is None else np.asarray(passed, float)
     # read and written: tokens permuted in, the activation, token copies summed into tokens
     permuted = copies * hidden * (2 + np.asarray(input_bytes, float))
     activated = copies * (first * 2 + inter * np.asarray(input_bytes, float))
@@ -164,7 +164,6 @@ def _product(
     if blocks:
         step = step + work / 2 * _BLOCK_OPS / _BLOCK / machine.vector["fp32"]
     waves = tiles / machine.cores
-    turns = np.maximum(1, waves + c.wave * (np.ceil(waves) - waves))
-    compute = turns * (step * k + c.fill)
+    compute = np.ceil(waves) * (step * k + c.fill)
     memory = carried / np.minimum(1, waves * c.spread)
     return ((compute**c.sharp + memory**c.sharp) ** (1 / c.sharp)).min(-1)

@@ -57,14 +57,18 @@ def _fused(frame: pd.DataFrame, machine: Machine, c: MoEConstants, variant: str)
     tokens, hidden, inter, tp, gated = (
         frame[x].to_numpy(float) for x in ("tokens", "hidden", "inter", "moe_tp", "gated")
     )
+    gated = gated * ~_gateless(frame)
     load = loads(frame)
     stored, runs, act, blocks = _format(variant)
     width, weight = inter / tp, _weight(stored)
     # layers run over and over: what of their weights fits stays in the cache
     reuse = load.touched * hidden * width * (2 + gated) * weight
+    # vLLM's Triton and Marlin kernels size the tensors between the products for the copies of all ranks
+    everywhere = tokens * frame["topk"].to_numpy(float)
+    passed = np.where(frame["kernel"].str.startswith("vllm"), everywhere, load.copies)
     return moe_seconds(
         tokens, load, hidden, width, machine, c,
-        dtype=runs, weight_bytes=weight, input_bytes=act, gated=gated, blocks=blocks, reuse=reuse,
+        dtype=runs, weight_bytes=weight, input_bytes=act, gated=gated, blocks=blocks, passed=passed, reuse=reuse,
     )  # fmt: skip
 
 
@@ -87,11 +91,19 @@ def _product(frame: pd.DataFrame, machine: Machine, c: MoEConstants, variant: st
 def _roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
     load = loads(frame)
     hidden, inter, tp, gated = (frame[x].to_numpy(float) for x in ("hidden", "inter", "moe_tp", "gated"))
+    gated = gated * ~_gateless(frame)
     matrices = np.select([frame["part"] == "up", frame["part"] == "down"], [2.0, 1.0], 2 + gated)
     stored, runs, act, _ = _format(variant)
     size = matrices * hidden * inter / tp
     moved = load.touched * size * _weight(stored) + load.copies * hidden * (act + 2)
     return np.maximum(2 * load.copies * size / machine.peak(runs), moved / machine.bandwidth)
+
+
+def _gateless(frame: pd.DataFrame) -> Array:
+    """Whether the experts have one up matrix although ``gated`` says two: vLLM's kernel names, from which the column
+    was filled, do not tell. The widths are those of Nemotron 3 (squared ReLU), which other rows mark as not gated."""
+    sizes = frame["hidden"] * 10**6 + frame["inter"]
+    return np.asarray(frame["kernel"].str.startswith("vllm") & sizes.isin([2688 * 10**6 + 1856, 2048 * 10**6 + 5120]))
 
 
 def loads(frame: pd.DataFrame) -> Load:
