@@ -17,7 +17,7 @@ _UNKNOWN_CACHE = 6 * 2**20
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One device. ``cores``: SMs, compute units, tensor cores of a TPU or CPU cores; ``clock`` [Hz] that the peaks are
-    computed from (NaN where nobody published it: what needs it has no value); ``bandwidth`` of its memory [bytes/s]; ``cache``: last-level cache or scratchpad [bytes];
+    computed from (NaN where nobody published them: what needs them has no value); ``bandwidth`` of its memory [bytes/s]; ``cache``: last-level cache or scratchpad [bytes];
     ``matrix`` and ``vector``: dense peaks [FLOP/s] by number format. Any of the numbers may be an array."""
 
     name: str
@@ -40,7 +40,7 @@ def machine(device: Device) -> Machine:
     """The figures of ``device`` that timing needs; formats that it lacks run at the rate of the format that executes
     instead (docs/hardware.md).
 
-    Raises InputError when cores or bandwidth are not published.
+    Raises InputError when the bandwidth is not published.
     """
     from tfsim.operators.formats import FORMAT_NAMES
 
@@ -54,10 +54,15 @@ def machine(device: Device) -> Machine:
     return Machine(
         device.name,
         device.kind,
-        device.require("cores"),
-        clock if (clock := device.figure("clock").value) is not None else math.nan,
+        _or_nan(device, "cores"),
+        _or_nan(device, "clock"),
         device.require("bandwidth"),
         cache,
         matrix,
         dict(device.vector_peak),
     )
+
+
+def _or_nan(device: Device, figure: str) -> float:
+    value = device.figure(figure).value
+    return math.nan if value is None else value

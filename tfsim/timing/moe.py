@@ -21,7 +21,8 @@ from tfsim.units import Array, Number
 TILES = ((16, 32), (16, 64), (16, 128), (32, 128), (64, 64), (64, 128), (128, 128), (128, 256))
 # Kernels of a fused layer: routing, sort, permute, product, activation, product, weighted sum.
 KERNELS = 7
-# Products of scaled blocks are added up outside the matrix units: operations per output, and the block's steps of k.
+# Where matrix units do not apply scales, products of scaled blocks are added up outside of them: operations per output
+# (two multiplications by scales, a multiply-add), and the block's steps of k (DeepGEMM).
 _BLOCK_OPS, _BLOCK = 4, 128
 
 
@@ -32,10 +33,10 @@ class MoEConstants:
     ``launch``: a kernel of no work [s]; ``KERNELS`` of them make a fused layer. ``fill``: filling and draining a tile's
     pipeline [s]. ``throttle``: time added to the matrix units by operand delivery and the clock under load. ``rows``:
     shortest tile that pays: a shorter one takes as long. ``memory``: achieved fraction of the bandwidth for weights.
-    ``spread``: how many times over all cores together could draw it. ``sharp``: exponent of the soft maximum of compute
-    and memory. ``resident``: fraction of the cache that weights used again may fill and stay; ``cache_speed``: its
-    bandwidth over the memory's. ``move``: achieved fraction of the bandwidth for token copies. ``route``: a token in
-    routing and sorting [s].
+    ``draw``: bytes that one core can have on the way, as a rate [bytes/s]. ``sharp``: exponent of the soft maximum of
+    compute and memory. ``resident``: fraction of the cache that weights used again may fill and stay; ``cache_speed``:
+    its bandwidth over the memory's. ``move``: achieved fraction of the bandwidth for token copies. ``route``: a token
+    in routing and sorting [s].
     """
 
     launch: float = constant(4e-6, 0.3e-6, 1.5e-5, unit="s")
@@ -43,9 +44,9 @@ class MoEConstants:
     throttle: float = constant(0.3, 0.005, 3)
     rows: float = constant(24, 8, 128, unit="rows")
     memory: float = constant(0.8, 0.2, 1)
-    spread: float = constant(2, 1, 20)
+    draw: float = constant(4e10, 2e9, 4e11, unit="bytes/s")
     sharp: float = constant(2, 1, 8)
-    resident: float = constant(0.5, 0.02, 2)
+    resident: float = constant(0.5, 0.02, 1)
     cache_speed: float = constant(1.5, 1, 8)
     move: float = constant(0.5, 0.05, 1)
     route: float = constant(1e-10, 1e-12, 1e-8, unit="s")
@@ -97,7 +98,7 @@ def grouped_seconds(
     """Seconds of one grouped product [rows, k] x [k, n] per expert of ``load`` (sizes broadcast).
 
     ``dtype``: the format that the matrix units run at. ``weight_bytes``, ``input_bytes``, ``output_bytes``: per element
-    (scales included). ``blocks``: both operands carry scales per block, applied outside the matrix units. ``align``:
+    (scales included). ``blocks``: both operands carry scales per block of k. ``align``:
     rows of an expert are padded to a multiple of this. ``reuse``: bytes that pass between two uses of the weights (0:
     they come from memory).
 
@@ -153,17 +154,21 @@ def _product(
     heights, columns = (np.array(side, float) for side in zip(*TILES, strict=True))
     padded = np.ceil(load.rows / align) * align
     per_expert = np.ceil(padded[..., None] / heights)
-    tiles = (load.experts[..., None] * per_expert).sum(-2) * np.ceil(n / columns)
+    tiles = np.maximum((load.experts[..., None] * per_expert).sum(-2) * np.ceil(n / columns), 1e-9)
     passed = load.copies[..., None] * (k * a_bytes + n * output_bytes)
     weights = load.touched[..., None] * n * k * b_bytes
     held = np.where(between > 0, 1 / (1 + ((between + passed) / (c.resident * machine.cache)) ** 4), 0)
-    carried = weights * (held / (machine.bandwidth * c.cache_speed) + (1 - held) / (machine.bandwidth * c.memory))
-    carried = carried + passed / (machine.bandwidth * c.memory)
+    full = machine.bandwidth * c.memory
+    carried = weights * (held / (machine.bandwidth * c.cache_speed) + (1 - held) / full) + passed / full
+    memory = np.maximum(carried, (weights + passed) / (np.minimum(tiles, machine.cores) * c.draw))
     work = 2 * np.maximum(heights, c.rows) * columns * machine.cores
     step = work / peak * (1 + c.throttle)
-    if blocks:
+    if blocks and not _scales_blocks(machine):
         step = step + work / 2 * _BLOCK_OPS / _BLOCK / machine.vector["fp32"]
-    waves = tiles / machine.cores
-    compute = np.ceil(waves) * (step * k + c.fill)
-    memory = carried / np.minimum(1, waves * c.spread)
+    compute = np.ceil(tiles / machine.cores) * (step * k + c.fill)
     return ((compute**c.sharp + memory**c.sharp) ** (1 / c.sharp)).min(-1)
+
+
+def _scales_blocks(machine: Machine) -> bool:
+    """Whether the matrix units apply scales of blocks themselves: those that multiply 4-bit blocks natively."""
+    return bool(np.all(np.asarray(machine.peak("nvfp4")) > machine.peak("fp8")))
