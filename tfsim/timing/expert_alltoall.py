@@ -21,8 +21,8 @@ class ExchangeConstants:
     """Fitted constants of one direction of an exchange.
 
     ``latency``: an exchange of nothing within a node [s]; ``hop``: added for every doubling of nodes [s]; ``expert``:
-    added per expert, whose counters are sent and polled [s]. ``core``: what one core copies within a node, and
-    ``core_out``: between nodes [bytes/s]. ``link``, ``nic``: achieved fractions of the bandwidth of fast links and
+    added per expert, whose counters are sent and polled [s]. ``core``: what one core reads and copies within a node,
+    and ``core_out``: between nodes [bytes/s]. ``link``, ``nic``: achieved fractions of the bandwidth of fast links and
     network card. ``sharp``: exponent of the soft maximum of these.
     """
 
@@ -36,10 +36,11 @@ class ExchangeConstants:
     sharp: float = constant(4, 1, 8)
 
 
-def places(picks: Number, places: Number) -> Array:
-    """Expected number of ``places`` that hold any of ``picks`` experts chosen evenly."""
-    there = np.asarray(places, float)
-    return there * (1 - (1 - 1 / there) ** picks)
+def places(picks: Number, of: Number) -> Array:
+    """Expected number of places, ``of`` them, that hold any of ``picks`` experts chosen evenly."""
+    there = np.asarray(of, float)
+    found: Array = there * (1 - (1 - 1 / there) ** picks)
+    return found
 
 
 def exchange_seconds(
@@ -73,6 +74,6 @@ def exchange_seconds(
     outside = tokens * away * size
     parts = [inside * (per_node - 1) / per_node / (link_bandwidth * c.link), outside / (nic_bandwidth * c.nic)]
     if cores is not None:
-        parts.append((inside / c.core + outside / c.core_out) / np.asarray(cores, float))
+        parts.append(((inside + tokens * size) / c.core + outside / c.core_out) / np.asarray(cores, float))
     passing = np.sum([part**c.sharp for part in np.broadcast_arrays(*parts)], axis=0) ** (1 / c.sharp)
     return c.latency + c.hop * np.log2(n) + c.expert * np.asarray(experts, float) + passing

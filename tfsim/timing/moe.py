@@ -21,9 +21,9 @@ from tfsim.units import Array, Number
 TILES = ((16, 32), (16, 64), (16, 128), (32, 128), (64, 64), (64, 128), (128, 128), (128, 256))
 # Kernels of a fused layer: routing, sort, permute, product, activation, product, weighted sum.
 KERNELS = 7
-# Where matrix units do not apply scales, products of scaled blocks are added up outside of them: operations per output
-# (two multiplications by scales, a multiply-add), and the block's steps of k (DeepGEMM).
-_BLOCK_OPS, _BLOCK = 4, 128
+# Where matrix units do not apply scales, vector units add up the products of scaled blocks (DeepGEMM): operations per
+# output (scales, multiply-add, and the matrix units' wait for them), and the block's steps of k.
+_BLOCK_OPS, _BLOCK = 5, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class MoEConstants:
     ``launch``: a kernel of no work [s]; ``KERNELS`` of them make a fused layer. ``fill``: filling and draining a tile's
     pipeline [s]. ``throttle``: time added to the matrix units by operand delivery and the clock under load. ``rows``:
     shortest tile that pays: a shorter one takes as long. ``memory``: achieved fraction of the bandwidth for weights.
-    ``draw``: bytes that one core can have on the way, as a rate [bytes/s]. ``sharp``: exponent of the soft maximum of
-    compute and memory. ``resident``: fraction of the cache that weights used again may fill and stay; ``cache_speed``:
-    its bandwidth over the memory's. ``move``: achieved fraction of the bandwidth for token copies. ``route``: a token
-    in routing and sorting [s].
+    ``sharp``: exponent of the soft maximum of compute and memory. ``resident``: fraction of the cache that weights used
+    again may fill and stay; ``cache_speed``: its bandwidth over the memory's. ``move``: achieved fraction of the
+    bandwidth for token copies. ``route``: a router's score of a token [s]; ``expert``: an expert of the router in
+    sorting and scheduling [s].
     """
 
     launch: float = constant(4e-6, 0.3e-6, 1.5e-5, unit="s")
@@ -44,12 +44,12 @@ class MoEConstants:
     throttle: float = constant(0.3, 0.005, 3)
     rows: float = constant(24, 8, 128, unit="rows")
     memory: float = constant(0.8, 0.2, 1)
-    draw: float = constant(4e10, 2e9, 4e11, unit="bytes/s")
     sharp: float = constant(2, 1, 8)
     resident: float = constant(0.5, 0.02, 1)
-    cache_speed: float = constant(1.5, 1, 8)
+    cache_speed: float = constant(1.5, 1, 6)
     move: float = constant(0.5, 0.05, 1)
-    route: float = constant(1e-10, 1e-12, 1e-8, unit="s")
+    route: float = constant(1e-11, 1e-13, 1e-10, unit="s")
+    expert: float = constant(1e-8, 1e-10, 2e-7, unit="s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,7 @@ def grouped_seconds(
 
 def moe_seconds(
     tokens: Number,
+    experts: Number,
     load: Load,
     hidden: Number,
     inter: Number,
@@ -127,9 +128,10 @@ def moe_seconds(
 ) -> Array:
     """Seconds of a fused layer of experts on one device: routing, gate and up, activation, down, weighted sum.
 
-    ``tokens``: that the device routes and writes; ``inter``: width of an expert on this device; ``gated``: whether
-    a gate doubles the first product; ``passed``: token copies that the kernels around the products pass over (None: those
-    of the device's experts); the rest as in ``grouped_seconds``. Activations enter and leave in 2 bytes.
+    ``tokens``: that the device routes and writes; ``experts``: that the router scores, on all devices; ``inter``: width
+    of an expert on this device; ``gated``: whether a gate doubles the first product; ``passed``: token copies that the
+    kernels around the products pass over (None: those of the device's experts); the rest as in ``grouped_seconds``.
+    Activations enter and leave in 2 bytes.
     """
     first = np.asarray(inter, float) * np.where(np.asarray(gated, bool), 2, 1)
     peak = machine.peak(dtype)
@@ -141,7 +143,8 @@ def moe_seconds(
     activated = copies * (first * 2 + inter * np.asarray(input_bytes, float))
     summed = (copies + np.asarray(tokens, float)) * hidden * 2
     moved = (permuted + activated + summed) / (machine.bandwidth * c.move)
-    return KERNELS * c.launch + np.asarray(tokens, float) * c.route + up + down + moved
+    routed = np.asarray(experts, float) * (c.expert + np.asarray(tokens, float) * c.route)
+    return KERNELS * c.launch + routed + up + down + moved
 
 
 def _product(
@@ -160,13 +163,12 @@ def _product(
     held = np.where(between > 0, 1 / (1 + ((between + passed) / (c.resident * machine.cache)) ** 4), 0)
     full = machine.bandwidth * c.memory
     carried = weights * (held / (machine.bandwidth * c.cache_speed) + (1 - held) / full) + passed / full
-    memory = np.maximum(carried, (weights + passed) / (np.minimum(tiles, machine.cores) * c.draw))
     work = 2 * np.maximum(heights, c.rows) * columns * machine.cores
     step = work / peak * (1 + c.throttle)
     if blocks and not _scales_blocks(machine):
         step = step + work / 2 * _BLOCK_OPS / _BLOCK / machine.vector["fp32"]
     compute = np.ceil(tiles / machine.cores) * (step * k + c.fill)
-    return ((compute**c.sharp + memory**c.sharp) ** (1 / c.sharp)).min(-1)
+    return ((compute**c.sharp + carried**c.sharp) ** (1 / c.sharp)).min(-1)
 
 
 def _scales_blocks(machine: Machine) -> bool:

@@ -59,7 +59,9 @@ def _links(machine: Machine) -> tuple[int, float, float]:
 
 EXPERT_ALLTOALL = Table(
     "expert_alltoall",
-    frozenset({"device", "timing", "op", "kind", "nodes", "hidden", "tokens_per_gpu", "topk", "experts", "sms", "time_s"}),
+    frozenset(
+        {"device", "timing", "op", "kind", "nodes", "hidden", "tokens_per_gpu", "topk", "experts", "sms", "time_s"}
+    ),
     (Part("expert_alltoall", ExchangeConstants, _variant, _seconds, _roofline),),
     no_faults,
     group=("device", "kind", "op"),

@@ -36,11 +36,18 @@ def fit(cls: type[C], seconds: Callable[[C, Array], Array], measured: Array, *, 
     target = np.log(measured[rows])
     free = high > low  # equal bounds fix a constant
 
+    def made(x: Array) -> C:
+        return cls(**{f.name: float(value) for f, value in zip(table, np.exp(x), strict=True)})
+
     def constants_at(v: Array) -> C:
         x = start.copy()
         x[free] = v - _SHIFT
-        return cls(**{f.name: float(value) for f, value in zip(table, np.exp(x), strict=True)})
+        return made(x)
 
+    origin = seconds(made(start), rows)
+    for i in np.flatnonzero(free):  # one that no row depends on keeps its default
+        ends = [np.where(np.arange(len(table)) == i, bound, start) for bound in (low, high)]
+        free[i] = any(not np.array_equal(seconds(made(x), rows), origin) for x in ends)
     best = least_squares(
         lambda v: np.log(seconds(constants_at(v), rows)) - target,
         np.clip(start, low, high)[free] + _SHIFT,

@@ -32,11 +32,7 @@ GROUPS, DRAWS = 12, 8
 def fused_variant(frame: pd.DataFrame) -> pd.Series[str]:
     """Number format and kernel generation of a fused layer: constants are fitted for each."""
     fused = frame["part"] == "fused"
-    generation = where(
-        frame,
-        (frame["kernel"].str.endswith("min_latency"), "_min_latency"),
-        (frame["kernel"].str.endswith("nongated"), "_nongated"),
-    )
+    generation = where(frame, (frame["kernel"].str.endswith("min_latency"), "_min_latency"))
     return (frame["dtype"] + generation).where(fused, "")
 
 
@@ -46,7 +42,7 @@ def product_variant(frame: pd.DataFrame) -> pd.Series[str]:
 
 
 def _format(variant: str) -> tuple[str, str, float, bool]:
-    return FORMATS[variant.removesuffix("_min_latency").removesuffix("_nongated")]
+    return FORMATS[variant.removesuffix("_min_latency")]
 
 
 def _weight(stored: str) -> float:
@@ -54,8 +50,8 @@ def _weight(stored: str) -> float:
 
 
 def _fused(frame: pd.DataFrame, machine: Machine, c: MoEConstants, variant: str) -> Array:
-    tokens, hidden, inter, tp, gated = (
-        frame[x].to_numpy(float) for x in ("tokens", "hidden", "inter", "moe_tp", "gated")
+    tokens, experts, hidden, inter, tp, gated = (
+        frame[x].to_numpy(float) for x in ("tokens", "experts", "hidden", "inter", "moe_tp", "gated")
     )
     gated = gated * ~_gateless(frame)
     load = loads(frame)
@@ -67,13 +63,17 @@ def _fused(frame: pd.DataFrame, machine: Machine, c: MoEConstants, variant: str)
     everywhere = tokens * frame["topk"].to_numpy(float)
     passed = np.where(frame["kernel"].str.startswith("vllm"), everywhere, load.copies)
     return moe_seconds(
-        tokens, load, hidden, width, machine, c,
+        tokens, experts, load, hidden, width, machine, c,
         dtype=runs, weight_bytes=weight, input_bytes=act, gated=gated, blocks=blocks, passed=passed, reuse=reuse,
     )  # fmt: skip
 
 
 def _product(frame: pd.DataFrame, machine: Machine, c: MoEConstants, variant: str) -> Array:
-    hidden, inter, up = frame["hidden"].to_numpy(float), frame["inter"].to_numpy(float), (frame["part"] == "up").to_numpy()
+    hidden, inter, up = (
+        frame["hidden"].to_numpy(float),
+        frame["inter"].to_numpy(float),
+        (frame["part"] == "up").to_numpy(),
+    )
     stored, runs, act, blocks = _format(variant)
     n, k = np.where(up, 2 * inter, hidden), np.where(up, hidden, inter)
     times = np.empty(len(frame))
@@ -143,7 +143,7 @@ def _even(experts: float, copies: float) -> tuple[Array, Array]:
 
 @cache
 def _balanced(tokens: int, topk: int, experts: int, ep: int) -> tuple[Array, Array]:
-    """Token i picks experts i + j stride; fewer tokens than a stride spread over it. The rank holds the first experts."""
+    """Token i picks experts i + j stride; fewer tokens than a stride spread over it. The rank holds the first of them."""
     stride, local = -(-experts // topk), experts // ep
     if tokens >= stride:
         return _even(local, tokens * topk * local / experts)
@@ -193,7 +193,9 @@ def _grouped(counts: Array, draws: int) -> tuple[Array, Array]:
 
 MOE = Table(
     "moe",
-    frozenset({"device", "timing", "part", "dtype", "kernel", "tokens", "topk", "experts", "moe_tp", "moe_ep", "time_s"}),
+    frozenset(
+        {"device", "timing", "part", "dtype", "kernel", "tokens", "topk", "experts", "moe_tp", "moe_ep", "time_s"}
+    ),
     (
         Part("moe", MoEConstants, fused_variant, _fused, _roofline),
         Part("moe", MoEConstants, product_variant, _product, _roofline, borrow=lambda variant: "fp8_block"),
