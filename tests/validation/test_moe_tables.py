@@ -11,7 +11,7 @@ from tfsim.timing.expert_alltoall import ExchangeConstants
 from tfsim.timing.machine import machine
 from tfsim.timing.moe import MoEConstants
 from tfsim.validation.operators.expert_alltoall import EXPERT_ALLTOALL
-from tfsim.validation.operators.moe import MOE, loads
+from tfsim.validation.operators.moe import GROUPED, MOE, loads
 from tfsim.validation.operators.run import table_of
 from tfsim.validation.operators.table import visible
 
@@ -87,7 +87,8 @@ def test_rows_go_to_the_formula_of_their_kind() -> None:
 
 def test_a_share_of_the_experts_or_of_their_width_takes_less_time() -> None:
     on, part = machine(load_device("h100-sxm-80gb")), MOE.parts[0]
-    rows = frame(FUSED, *({"moe_tp": tp, "moe_ep": ep} for tp, ep in ((1, 1), (4, 1), (1, 4), (4, 4))))
+    changes: list[dict[str, object]] = [{"moe_tp": tp, "moe_ep": ep} for tp, ep in ((1, 1), (4, 1), (1, 4), (4, 4))]
+    rows = frame(FUSED, *changes)
     whole, cut, spread, both = part.seconds(visible(rows), on, MoEConstants(), "bfloat16")
     assert both < min(cut, spread) < max(cut, spread) < 0.5 * whole
 
@@ -117,3 +118,12 @@ def test_the_exchange_takes_the_links_of_its_device() -> None:
     assert times[0] < times[1] and times[0] < times[2]
     (low,) = part.seconds(visible(rows[3:]), on, ExchangeConstants(), "ll_dispatch")
     assert np.isfinite(low)
+
+
+def test_groups_of_the_gemm_table_are_products_of_experts() -> None:
+    rows = pd.DataFrame({"dtype": "fp8_block_kernel", "groups": [1, 4, 8], "m": [4096] * 3, "n": 7168.0, "k": 2048.0})
+    assert list(GROUPED.variant(rows)) == ["", "fp8_block_kernel", "fp8_block_kernel"]
+    on = machine(load_device("h800-sxm-80gb"))
+    four, eight = GROUPED.seconds(rows[1:], on, MoEConstants(), "fp8_block_kernel")
+    assert 1.8 * four < eight < 2.2 * four
+    assert (GROUPED.roofline(rows[1:], on, "fp8_block_kernel") < [four, eight]).all()

@@ -76,4 +76,5 @@ def exchange_seconds(
     if cores is not None:
         parts.append(((inside + tokens * size) / c.core + outside / c.core_out) / np.asarray(cores, float))
     passing = np.sum([part**c.sharp for part in np.broadcast_arrays(*parts)], axis=0) ** (1 / c.sharp)
-    return c.latency + c.hop * np.log2(n) + c.expert * np.asarray(experts, float) + passing
+    seconds: Array = c.latency + c.hop * np.log2(n) + c.expert * np.asarray(experts, float) + passing
+    return seconds

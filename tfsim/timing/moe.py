@@ -66,12 +66,14 @@ class Load:
     @property
     def copies(self) -> Array:
         """Token copies of the device."""
-        return (self.rows * self.experts).sum(-1)
+        copies: Array = (self.rows * self.experts).sum(-1)
+        return copies
 
     @property
     def touched(self) -> Array:
         """Experts with tokens."""
-        return self.experts.sum(-1)
+        touched: Array = self.experts.sum(-1)
+        return touched
 
 
 def even_load(copies: Number, touched: Number) -> Load:
@@ -144,7 +146,8 @@ def moe_seconds(
     summed = (copies + np.asarray(tokens, float)) * hidden * 2
     moved = (permuted + activated + summed) / (machine.bandwidth * c.move)
     routed = np.asarray(experts, float) * (c.expert + np.asarray(tokens, float) * c.route)
-    return KERNELS * c.launch + routed + up + down + moved
+    seconds: Array = KERNELS * c.launch + routed + up + down + moved
+    return seconds
 
 
 def _product(
@@ -168,7 +171,8 @@ def _product(
     if blocks and not _scales_blocks(machine):
         step = step + work / 2 * _BLOCK_OPS / _BLOCK / machine.vector["fp32"]
     compute = np.ceil(tiles / machine.cores) * (step * k + c.fill)
-    return ((compute**c.sharp + carried**c.sharp) ** (1 / c.sharp)).min(-1)
+    seconds: Array = ((compute**c.sharp + carried**c.sharp) ** (1 / c.sharp)).min(-1)
+    return seconds
 
 
 def _scales_blocks(machine: Machine) -> bool:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tfsim.operators.formats import weight_bytes
 from tfsim.timing.machine import Machine
-from tfsim.timing.moe import Load, MoEConstants, grouped_seconds, moe_seconds
+from tfsim.timing.moe import Load, MoEConstants, even_load, grouped_seconds, moe_seconds
 from tfsim.units import Array
 from tfsim.validation.operators.table import Part, Table, no_faults, where
 
@@ -53,7 +53,7 @@ def _fused(frame: pd.DataFrame, machine: Machine, c: MoEConstants, variant: str)
     tokens, experts, hidden, inter, tp, gated = (
         frame[x].to_numpy(float) for x in ("tokens", "experts", "hidden", "inter", "moe_tp", "gated")
     )
-    gated = gated * ~_gateless(frame)
+    gated = np.where(_gateless(frame), 0.0, gated)
     load = loads(frame)
     stored, runs, act, blocks = _format(variant)
     width, weight = inter / tp, _weight(stored)
@@ -91,19 +91,20 @@ def _product(frame: pd.DataFrame, machine: Machine, c: MoEConstants, variant: st
 def _roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
     load = loads(frame)
     hidden, inter, tp, gated = (frame[x].to_numpy(float) for x in ("hidden", "inter", "moe_tp", "gated"))
-    gated = gated * ~_gateless(frame)
+    gated = np.where(_gateless(frame), 0.0, gated)
     matrices = np.select([frame["part"] == "up", frame["part"] == "down"], [2.0, 1.0], 2 + gated)
     stored, runs, act, _ = _format(variant)
     size = matrices * hidden * inter / tp
     moved = load.touched * size * _weight(stored) + load.copies * hidden * (act + 2)
-    return np.maximum(2 * load.copies * size / machine.peak(runs), moved / machine.bandwidth)
+    longer: Array = np.maximum(2 * load.copies * size / machine.peak(runs), moved / machine.bandwidth)
+    return longer
 
 
-def _gateless(frame: pd.DataFrame) -> Array:
+def _gateless(frame: pd.DataFrame) -> pd.Series[bool]:
     """Whether the experts have one up matrix although ``gated`` says two: vLLM's kernel names, from which the column
     was filled, do not tell. The widths are those of Nemotron 3 (squared ReLU), which other rows mark as not gated."""
     sizes = frame["hidden"] * 10**6 + frame["inter"]
-    return np.asarray(frame["kernel"].str.startswith("vllm") & sizes.isin([2688 * 10**6 + 1856, 2048 * 10**6 + 5120]))
+    return frame["kernel"].str.startswith("vllm") & sizes.isin([2688 * 10**6 + 1856, 2048 * 10**6 + 5120])
 
 
 def loads(frame: pd.DataFrame) -> Load:
@@ -143,7 +144,7 @@ def _even(experts: float, copies: float) -> tuple[Array, Array]:
 
 @cache
 def _balanced(tokens: int, topk: int, experts: int, ep: int) -> tuple[Array, Array]:
-    """Token i picks experts i + j stride; fewer tokens than a stride spread over it. The rank holds the first of them."""
+    """Token i picks experts i + j stride; fewer tokens than a stride spread over it. The rank has the first experts."""
     stride, local = -(-experts // topk), experts // ep
     if tokens >= stride:
         return _even(local, tokens * topk * local / experts)
@@ -181,7 +182,8 @@ def _filled(counts: Array, more: Array) -> Array:
     level = np.floor(levels.min(-1, keepdims=True))
     filled = np.maximum(counts, level)
     rest = more - (filled - counts).sum(-1)
-    return filled + (np.arange(counts.shape[-1]) < rest[..., None])
+    filled += np.arange(counts.shape[-1]) < rest[..., None]
+    return filled
 
 
 def _grouped(counts: Array, draws: int) -> tuple[Array, Array]:
@@ -191,6 +193,35 @@ def _grouped(counts: Array, draws: int) -> tuple[Array, Array]:
     return np.array([p.mean() if len(p) else 0.0 for p in parts]), np.array([len(p) / draws for p in parts])
 
 
+def _several(frame: pd.DataFrame) -> pd.Series[str]:
+    return where(frame, ((frame["groups"] > 1) & (frame["dtype"] == "fp8_block_kernel"), "fp8_block_kernel"))
+
+
+def _several_seconds(frame: pd.DataFrame, machine: Machine, c: MoEConstants, variant: str) -> Array:
+    groups, m, n, k = (frame[x].to_numpy(float) for x in ("groups", "m", "n", "k"))
+    stored, runs, act, blocks = _format(variant)
+    return grouped_seconds(
+        even_load(groups * m, groups), n, k, machine, c,
+        dtype=runs, weight_bytes=_weight(stored), input_bytes=act, blocks=blocks,
+    )  # fmt: skip
+
+
+def _several_roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
+    groups, m, n, k = (frame[x].to_numpy(float) for x in ("groups", "m", "n", "k"))
+    stored, runs, act, _ = _format(variant)
+    moved = groups * (n * k * _weight(stored) + m * k * act + 2 * m * n)
+    longer: Array = np.maximum(2 * groups * m * n * k / machine.peak(runs), moved / machine.bandwidth)
+    return longer
+
+
+def _kernel(variant: str) -> str:
+    """Nobody's rows of the kernel alone are fitted on: it takes the constants of the fused layers."""
+    return "fp8_block"
+
+
+# Rows of the gemm table with ``groups`` > 1: m rows for each of them.
+GROUPED = Part("moe", MoEConstants, _several, _several_seconds, _several_roofline, borrow=_kernel)
+
 MOE = Table(
     "moe",
     frozenset(
@@ -198,7 +229,7 @@ MOE = Table(
     ),
     (
         Part("moe", MoEConstants, fused_variant, _fused, _roofline),
-        Part("moe", MoEConstants, product_variant, _product, _roofline, borrow=lambda variant: "fp8_block"),
+        Part("moe", MoEConstants, product_variant, _product, _roofline, borrow=_kernel),
     ),
     no_faults,
     group=("source", "device", "dtype", "kernel"),
