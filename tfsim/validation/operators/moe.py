@@ -182,8 +182,8 @@ def _filled(counts: Array, more: Array) -> Array:
     level = np.floor(levels.min(-1, keepdims=True))
     filled = np.maximum(counts, level)
     rest = more - (filled - counts).sum(-1)
-    filled += np.arange(counts.shape[-1]) < rest[..., None]
-    return filled
+    topped: Array = filled + (np.arange(counts.shape[-1]) < rest[..., None])
+    return topped
 
 
 def _grouped(counts: Array, draws: int) -> tuple[Array, Array]:
