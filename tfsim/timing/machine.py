@@ -19,8 +19,9 @@ _UNKNOWN_CLOCK = 1.7e9
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One device. ``cores``: SMs, compute units, tensor cores of a TPU or CPU cores; ``clock`` [Hz] that the peaks are
-    computed from; ``tdp``: power limit [W], infinite where unpublished; ``bandwidth`` of its memory [bytes/s]; ``cache``: last-level cache or scratchpad [bytes];
-    ``matrix`` and ``vector``: dense peaks [FLOP/s] by number format. Any of the numbers may be an array."""
+    computed from; ``bandwidth`` of its memory [bytes/s]; ``cache``: last-level cache or scratchpad [bytes]; ``matrix``
+    and ``vector``: dense peaks [FLOP/s] by number format; ``tdp``: power limit [W], infinite where unpublished. Any of
+    the numbers may be an array."""
 
     name: str
     kind: str

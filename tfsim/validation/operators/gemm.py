@@ -10,6 +10,7 @@ from tfsim.operators.formats import weight_bytes
 from tfsim.timing.machine import Machine
 from tfsim.timing.matmul import MatmulConstants, QuantisedMatmulConstants, matmul_seconds, quantise_seconds
 from tfsim.units import Array
+from tfsim.validation.operators.moe import GROUPED
 from tfsim.validation.operators.table import Part, Table, no_faults, where
 
 # Table's dtype -> (format of the weights, format the matrix units run at, format of the activations in memory)
@@ -32,11 +33,14 @@ COPIES = 5
 
 
 def _variant(frame: pd.DataFrame) -> pd.Series[str]:
-    return where(frame, *((frame["dtype"] == name, name) for name in FORMATS if name not in (*QUANTISED, *KERNEL_ONLY)))
+    one = frame["groups"] == 1
+    plain = [name for name in FORMATS if name not in (*QUANTISED, *KERNEL_ONLY)]
+    return where(frame, *((one & (frame["dtype"] == name), name) for name in plain))
 
 
 def _variant_quantised(frame: pd.DataFrame) -> pd.Series[str]:
-    return where(frame, *((frame["dtype"] == name, name) for name in (*QUANTISED, *KERNEL_ONLY)))
+    one = frame["groups"] == 1
+    return where(frame, *((one & (frame["dtype"] == name), name) for name in (*QUANTISED, *KERNEL_ONLY)))
 
 
 def _seconds(frame: pd.DataFrame, machine: Machine, c: MatmulConstants, variant: str) -> Array:
@@ -77,6 +81,7 @@ GEMM = Table(
     (
         Part("matmul", MatmulConstants, _variant, _seconds, _roofline, borrow=_borrow),
         Part("quantised_matmul", QuantisedMatmulConstants, _variant_quantised, _quantised, _roofline, borrow=_borrow),
+        GROUPED,
     ),
     _faults,
     group=("source", "device", "dtype"),

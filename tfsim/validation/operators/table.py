@@ -26,8 +26,8 @@ HIDDEN = ("time_s", "source", "name", "model", "node")  # what no predictor sees
 class Part(Generic[C]):
     """Rows of a table that one formula predicts.
 
-    ``kind`` and ``constants``: the class of constants in the calibration files. ``variant``: of each row, its variant of
-    them ("" where the row is not of this part). ``seconds``: predicted times of rows of one variant.
+    ``kind`` and ``constants``: the class of constants in the calibration files. ``variant``: of each row, its variant
+    of them ("" where the row is not of this part). ``seconds``: predicted times of rows of one variant.
     ``roofline``: the baseline, the longer of FLOPs over the peak and bytes over the bandwidth. ``borrow``: for a
     variant nobody fits, the one whose constants it takes. ``fits_on``: sources whose rows a fit may use.
     """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tfsim.validation.operators.expert_alltoall import EXPERT_ALLTOALL
 from tfsim.validation.operators.gemm import GEMM
+from tfsim.validation.operators.moe import MOE
 from tfsim.validation.operators.table import Table
 
-TABLES: dict[str, Table] = {table.name: table for table in (GEMM,)}
+TABLES: dict[str, Table] = {table.name: table for table in (GEMM, MOE, EXPERT_ALLTOALL)}
