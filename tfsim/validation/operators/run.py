@@ -13,7 +13,7 @@ import pandas as pd
 
 from tfsim.errors import InputError
 from tfsim.hardware import Device, load_device
-from tfsim.timing.constants import constants
+from tfsim.timing.constants import Fitted, constants
 from tfsim.timing.machine import machine
 from tfsim.units import Array
 from tfsim.validation.operators.fit import fit
@@ -101,7 +101,7 @@ def _predict_variant(
     out.loc[rows.index, "part"] = part.kind
     out.loc[rows.index, "variant"] = variant
     try:
-        found = constants(part.kind, part.constants, device, part.borrow(variant), without_own=without_own)
+        found = _constants(part, device, variant, without_own)
         out.loc[rows.index, "predicted"] = part.seconds(seen, facts, found.values, variant)
         out.loc[rows.index, "baseline"] = part.roofline(seen, facts, variant)
         out.loc[rows.index, "constants"] = found.source
@@ -110,6 +110,12 @@ def _predict_variant(
         out.loc[clear.index[clear], "skipped"] = str(error)
     lost = out.loc[rows.index, "predicted"].isna() & (out.loc[rows.index, "skipped"] == "")
     out.loc[lost.index[lost], "skipped"] = "a size the formula needs is missing"
+
+
+def _constants(part: Part[Any], device: Device, variant: str, without_own: bool) -> Fitted[Any]:
+    if not part.fits_on:
+        return Fitted(part.constants(), False, "published figures")
+    return constants(part.kind, part.constants, device, part.borrow(variant), without_own=without_own)
 
 
 def statistics(rows: pd.DataFrame) -> dict[str, Any]:

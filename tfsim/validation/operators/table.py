@@ -29,7 +29,8 @@ class Part(Generic[C]):
     ``kind`` and ``constants``: the class of constants in the calibration files. ``variant``: of each row, the constants'
     variant ("" where the row is not of this part). ``seconds``: predicted times of rows of one variant.
     ``roofline``: the baseline, the longer of FLOPs over the peak and bytes over the bandwidth. ``borrow``: for a variant
-    nobody fits, the variant whose constants it takes. ``fits_on``: sources whose rows a fit may use.
+    nobody fits, the variant whose constants it takes. ``fits_on``: sources whose rows a fit may use; none: the
+    constants are published figures (the defaults of their class).
     """
 
     kind: str
