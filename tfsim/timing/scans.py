@@ -38,8 +38,8 @@ class ScanConstants:
     """Fitted constants of one kind of scan kernel on a device.
 
     ``launch``: its kernels with no work [s]. ``held``: blocks that a core runs at a time. ``start``: a block's fixed
-    cost, ``step``: one of its steps [clocks]. ``memory``: achieved fraction of the bandwidth. ``cache_speed``:
-    bandwidth of the cache over the memory's. ``resident``: fraction of the cache that the bytes may fill and stay.
+    cost, ``step``: one of its steps [clocks]. ``memory``: achieved fraction of the bandwidth. ``cache``: bytes
+    that a core gets from the last-level cache per clock. ``resident``: fraction of the cache that the bytes may fill and stay.
     ``sharp``: exponent of the soft maximum.
     """
 
@@ -47,9 +47,9 @@ class ScanConstants:
     held: float = constant(8, 0.5, 64)
     start: float = constant(2000, 50, 200000, unit="clocks")
     step: float = constant(1000, 20, 200000, unit="clocks")
-    memory: float = constant(0.75, 0.2, 1)
-    cache_speed: float = constant(2, 1, 8)
-    resident: float = constant(0.7, 0.1, 2)
+    memory: float = constant(0.8, 0.6, 0.95)
+    cache: float = constant(20, 5, 60, unit="bytes per clock")
+    resident: float = constant(0.7, 0.3, 1.2)
     sharp: float = constant(3, 1.2, 8)
 
 
@@ -118,9 +118,11 @@ def chunked_delta_seconds(
     states = 2 * batch * value_heads * chunks * d_key * d_value * element
     inputs = 4 * batch * length * key_heads * d_key * element
     tile = np.minimum(length, _CHUNK) / _CHUNK
-    parallel = _kernel(
-        batch * value_heads * chunks, c.start + c.step * tile, tokens * per_token + states + inputs, machine, c
-    )
+    moved = tokens * per_token + states + inputs
+    # from one kernel to the next pass w, u and the states, or the new values, the states and q and k
+    between = tokens * element * (d_key + 2 * d_value) + states / 2 + inputs / 4
+    blocks, cost = batch * value_heads * chunks, c.start + c.step * tile
+    parallel = _kernel(blocks, cost, moved, machine, c, between=between)
     return parallel + _carried(batch * value_heads * np.ceil(d_value / _COLUMNS), chunks, machine, c)
 
 
@@ -208,12 +210,24 @@ def _arrays(*values: Number) -> tuple[Array, ...]:
     return tuple(np.asarray(v, float) for v in values)
 
 
-def _kernel(blocks: Array, cost: Array | float, moved: Array, machine: Machine, c: ScanConstants) -> Array:
-    """``blocks`` of ``cost`` clocks each, moving ``moved`` bytes in all; launch included."""
+def _kernel(
+    blocks: Array,
+    cost: Array | float,
+    moved: Array,
+    machine: Machine,
+    c: ScanConstants,
+    *,
+    between: Array | None = None,
+) -> Array:
+    """``blocks`` of ``cost`` clocks each, moving ``moved`` bytes in all; launch included. ``between``: bytes that must stay
+    cached to be found there again (all of them)."""
     turns = np.maximum(1, blocks / (machine.cores * c.held))
     busy = turns * cost / machine.clock
-    held = 1 / (1 + (moved / (c.resident * machine.cache)) ** 4)
-    memory = moved / (machine.bandwidth * (held * c.cache_speed + (1 - held) * c.memory))
+    kept = moved if between is None else between
+    held = 1 / (1 + (kept / (c.resident * machine.cache)) ** 4)
+    slow = c.memory * machine.bandwidth
+    fast = np.maximum(slow, c.cache * machine.cores * machine.clock)
+    memory = moved / (held * fast + (1 - held) * slow)
     time: Array = c.launch + (busy**c.sharp + memory**c.sharp) ** (1 / c.sharp)
     return time
 
