@@ -12,31 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfsim.software import Software
 from tfsim.timing.constants import constant
 from tfsim.units import Array, Number
-
-
-@dataclass(frozen=True, slots=True)
-class HostStyle:
-    """How kernels reach the device. ``dispatch_s``: host time per kernel; ``gap_s``: idle device time between two kernels
-    that are already queued (1.6-2.7 us launched one by one, 1.0-1.4 us in a graph; NVIDIA's and te42kyfo's public
-    launch benchmarks)."""
-
-    name: str
-    dispatch_s: float
-    gap_s: float
-
-
-# Eager PyTorch: 11-18 us per operator (public GEMM tables timed on the host); compiled code launches with a thin
-# wrapper, about half; a graph is launched once.
-HOST_STYLES = {
-    style.name: style
-    for style in (
-        HostStyle("eager", 12e-6, 1.6e-6),
-        HostStyle("compiled", 6e-6, 1.6e-6),
-        HostStyle("graph", 0.0, 1.2e-6),
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +24,11 @@ class HostConstants:
     call: float = constant(3e-5, 2e-6, 2e-4, unit="s")
 
 
-def chain_seconds(busy: Number, kernels: Number, style: HostStyle) -> Array:
-    """Seconds of a chain of ``kernels`` kernels that keep the device busy for ``busy`` seconds in all."""
+def chain_seconds(busy: Number, kernels: Number, software: Software) -> Array:
+    """Seconds of a chain of ``kernels`` kernels that keep the device busy for ``busy`` seconds in all, between two
+    synchronisations: per kernel, ``software`` takes ``dispatch_s`` of the host and ``gap_s`` of the device."""
     busy, kernels = np.asarray(busy, float), np.asarray(kernels, float)
-    return np.maximum(busy + kernels * style.gap_s, kernels * style.dispatch_s)
+    return np.maximum(busy + kernels * software.gap_s, kernels * software.dispatch_s)
 
 
 def timed_seconds(kernel: Number, c: HostConstants) -> Array:

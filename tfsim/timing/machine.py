@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,7 +40,8 @@ def machine(device: Device) -> Machine:
     """The figures of ``device`` that timing needs; formats that it lacks run at the rate of the format that executes
     instead (docs/hardware.md).
 
-    Raises InputError when cores, bandwidth or clock are not published.
+    A TPU has no published clock: NaN, and its formulas (``tfsim.timing.systolic``) need none. Raises InputError when
+    cores, bandwidth or another device's clock are not published.
     """
     from tfsim.operators.formats import FORMAT_NAMES
 
@@ -54,7 +56,7 @@ def machine(device: Device) -> Machine:
         device.name,
         device.kind,
         device.require("cores"),
-        device.require("clock"),
+        math.nan if device.kind == "tpu" else device.require("clock"),
         device.require("bandwidth"),
         cache,
         matrix,

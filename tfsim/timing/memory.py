@@ -1,25 +1,26 @@
 """Time of memory-bound kernels: pointwise operations, norms, softmax, rotary embedding, lookups, loss, optimizer.
 
-Two things bound such a kernel. Its bytes come from the last-level cache, where they fit, or from memory. And every access
-takes a latency, of which a core hides only as much as it has threads: a core with ``threads`` threads of which each
-has ``b`` bytes under way moves threads x b per latency (Little's law). Kernels of 16-byte accesses are bound by the bytes,
-kernels that fetch one 2-byte element per thread by the latency, and a long row that one block walks alone takes a latency
-per step however fast the memory is:
+Two things bound such a kernel. Its bytes come from the last-level cache, where they fit, or from memory. And every
+access takes a latency, of which a core hides only as much as it has threads: ``threads`` threads that each have ``b``
+bytes under way move threads x b per latency (Little's law). Kernels of 16-byte accesses are bound by the bytes, kernels
+that fetch one 2-byte element per thread by the latency, and a long row that one block walks alone takes a latency per
+step however fast the memory is:
 
     seconds = launch + softmax( turns x steps x rounds x latency, bytes / speed )
 
-with turns = blocks / (cores x blocks held), at least one; a block of 1024 threads takes steps = columns / (1024 x elements
-per access) along its row. An operation that a framework does not fuse is the sum of its kernels.
+with turns = blocks / (cores x blocks held), at least one; a block of 1024 threads takes columns / (1024 x elements per
+access) steps along its row. An operation that a framework does not fuse is the sum of its kernels.
 
-The constants are published figures, the same for every device, and nothing is fitted to them: see ``MemoryConstants``.
+The constants are public figures of the memory and the threads, not fitted to measured kernels: see ``MemoryConstants``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tfsim.hardware import Device
 from tfsim.timing.constants import constant
 from tfsim.timing.machine import Machine
 from tfsim.units import Array, Number
@@ -32,18 +33,19 @@ _FEW_INDICES = 16  # torch's index_select: up to this many rows are copied one a
 
 @dataclass(frozen=True, slots=True)
 class MemoryConstants:
-    """What the datasheet does not say of memory-bound kernels; set from public microbenchmarks, not fitted.
+    """What the datasheet does not say of memory-bound kernels; set by hand from public microbenchmarks
+    (te42kyfo/gpu-benches), not fitted.
 
-    ``launch``: the shortest kernel [s] (1.9-2.6 us, te42kyfo/gpu-benches gpu-small-kernels). ``memory``: fraction of the
-    bandwidth that a stream triad reaches (A100 0.86, L40 0.93, A40 0.95, MI210 0.80, same source). ``cache``: bytes per
-    clock and core from the last-level cache (A100 35, L40 15, MI210 24, same source). ``latency``: one access to memory
-    under load with the arithmetic and the store that wait for it [clocks] (254-405 ns idle, same source). ``threads``: of
-    a core. ``resident``: fraction of the cache that stays. ``sharp``: exponent of the soft maximum.
+    ``launch``: the shortest kernel [s] (1.9-2.6 us). ``memory``: fraction of the bandwidth that a stream triad reaches
+    (A100 0.86, L40 0.93, A40 0.95, MI210 0.80). ``cache``: bytes per clock and core from the last-level cache (A100 and
+    H100 35, MI210 24, L40 15). ``latency``: one access under load, with the arithmetic and the store that wait for it
+    [clocks]; an idle access alone takes 254-405 ns. ``threads``: of a core. ``resident``: fraction of the cache that
+    stays. ``sharp``: exponent of the soft maximum.
     """
 
     launch: float = constant(2e-6, 1e-6, 4e-6, unit="s")
     memory: float = constant(0.88, 0.5, 1)
-    cache: float = constant(20, 5, 60, unit="bytes per clock")
+    cache: float = constant(35, 5, 60, unit="bytes per clock")
     latency: float = constant(1000, 300, 2000, unit="clocks")
     threads: float = constant(2048, 1024, 2048)
     resident: float = constant(0.7, 0.2, 1)
@@ -53,17 +55,24 @@ class MemoryConstants:
 PUBLISHED = MemoryConstants()
 
 
+def published(device: Device) -> MemoryConstants:
+    """The published figures of ``device``'s kind: cards with GDDR memory have caches that are large and slow."""
+    return PUBLISHED if device.profile.memory.type.startswith("HBM") else replace(PUBLISHED, cache=15)
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel over [rows, columns]. ``bytes``: moved per element, for 2-byte activations. ``vector``: elements of one
-    access. ``rounds``: latencies of one step that wait for each other. ``rows``: a block walks one row (else blocks share
-    the elements evenly); ``reduce``: latencies that a row adds once (a sum over its threads)."""
+    """One kernel over [rows, columns]. ``bytes``: moved per element of 2-byte activations. ``vector``: elements of
+    one access. ``rounds``: latencies of one step that wait for each other. ``rows``: a block walks one row (else blocks
+    share the elements evenly), of at most ``block`` threads; ``reduce``: latencies that a row adds once (a sum
+    over its threads)."""
 
     bytes: float
     vector: int = 8
     rounds: float = 1
     rows: bool = False
     reduce: float = 0
+    block: int = _BLOCK
 
 
 def kernel_seconds(
@@ -71,12 +80,12 @@ def kernel_seconds(
 ) -> Array:
     """Seconds of one kernel over [rows, columns] (sizes broadcast)."""
     rows, columns = np.asarray(rows, float), np.asarray(columns, float)
-    wide = _BLOCK * kernel.vector
+    wide = kernel.block * kernel.vector
     if kernel.rows:
-        threads = np.clip(np.ceil(columns / kernel.vector), 32, _BLOCK)
+        threads = np.clip(np.ceil(columns / kernel.vector), 32, kernel.block)
         blocks, steps = rows, np.ceil(columns / wide)
     else:
-        threads = np.asarray(float(_BLOCK))
+        threads = np.asarray(float(kernel.block))
         blocks, steps = rows * columns / wide, np.asarray(1.0)
     at_once = np.minimum(_MOST_BLOCKS, c.threads / threads) * machine.cores
     clocks = (steps * kernel.rounds + kernel.reduce) * c.latency
@@ -114,17 +123,18 @@ def gather_seconds(
 ) -> Array:
     """Seconds of an embedding lookup: ``rows`` rows of a table copied.
 
-    ``vectorised``: as torch since 2.5; before, ``index_select`` reads an index and then one element per thread, with 1024
-    threads a core. Either way up to 16 rows go one after the other.
+    ``vectorised``: rows copied by 16-byte accesses; else, as torch's ``index_select`` did, an index and then one
+    element per thread, with 1024 threads a core. Either way up to 16 rows go one after the other.
     """
     rows, columns = np.asarray(rows, float), np.asarray(columns, float)
     moved = 2 * rows * columns * np.asarray(element, float)
     if vectorised:
-        waiting = np.maximum(1, rows * columns / (8 * c.threads * machine.cores)) * 0.3 * c.latency
+        waiting = np.maximum(1, rows * columns / (8 * c.threads * machine.cores)) * 1.2 * c.latency
     else:
         waiting = np.maximum(1, rows * columns / (_BLOCK * machine.cores)) * 1.8 * c.latency
     waiting = np.where(rows <= _FEW_INDICES, rows * (0.6 if vectorised else 1) * c.latency, waiting) / machine.clock
-    return c.launch + (waiting**c.sharp + (moved / _speed(moved, machine, c)) ** c.sharp) ** (1 / c.sharp)
+    time: Array = c.launch + (waiting**c.sharp + (moved / _speed(moved, machine, c)) ** c.sharp) ** (1 / c.sharp)
+    return time
 
 
 def _speed(moved: Array, machine: Machine, c: MemoryConstants) -> Array:
@@ -135,15 +145,15 @@ def _speed(moved: Array, machine: Machine, c: MemoryConstants) -> Array:
     return speed
 
 
-def norm_seconds(
-    rows: Number, columns: Number, machine: Machine, c: MemoryConstants = PUBLISHED, *, style: str = "fused"
-) -> Array:
-    """Seconds of a normalisation over the last dimension, executed as ``fused``, ``scalar`` or ``eager``."""
-    short = kernels_seconds(OPERATIONS["norm", style], rows, columns, machine, c)
-    if style != "fused":
-        return short
+def layer_norm_seconds(rows: Number, columns: Number, machine: Machine, c: MemoryConstants = PUBLISHED) -> Array:
+    """Seconds of torch's own LayerNorm kernel over the last dimension.
+
+    It reads a row for its mean and variance and again for the result: again from memory, where the rows in flight do
+    not fit in the cache.
+    """
+    short = kernels_seconds(OPERATIONS["layer_norm", "fused"], rows, columns, machine, c)
     in_flight = 2 * np.minimum(np.asarray(rows, float), _NORM_BLOCKS * machine.cores) * np.asarray(columns, float)
-    long = kernels_seconds(OPERATIONS["long_norm", style], rows, columns, machine, c)
+    long = kernels_seconds(OPERATIONS["long_layer_norm", "fused"], rows, columns, machine, c)
     return np.where(in_flight > machine.cache, long, short)
 
 
@@ -171,9 +181,15 @@ OPERATIONS: dict[tuple[str, str], tuple[Kernel, ...]] = {
     ("gated_activation", "eager"): (_SCALE, Kernel(6)),
     ("rotary", "fused"): (Kernel(4, vector=2, rows=True, reduce=0.5),),
     ("rotary", "scalar"): (Kernel(4, vector=1, rows=True),),
-    # a row is read for its mean and variance and again for the result: again from memory, where the rows in flight
-    # do not fit in the cache
-    ("long_norm", "fused"): (Kernel(6, rows=True, reduce=2),),
+    ("layer_norm", "fused"): (Kernel(4, vector=4, rows=True, reduce=2, block=128),),
+    ("long_layer_norm", "fused"): (Kernel(6, vector=4, rows=True, reduce=2, block=128),),
+    # of a transposed tensor: product with the cosine, negation of a half, concatenation, product, sum; its tables
+    ("rotary", "eager"): (
+        *(Kernel(moved, vector=1, rounds=1.3) for moved in (4, 2, 4, 4, 6)),
+        *(Kernel(0),) * 7,
+    ),
+    # logits to fp32, then the index of the largest
+    ("greedy", "eager"): (_CAST, Kernel(4, rows=True, reduce=2)),
     ("softmax", "fused"): (Kernel(4, rows=True, reduce=2),),
     # longer rows than a block holds in registers are read for the maximum, for the sum and for the result
     ("long_softmax", "fused"): (Kernel(8, rows=True, rounds=3, reduce=2),),

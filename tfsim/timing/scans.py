@@ -39,8 +39,8 @@ class ScanConstants:
 
     ``launch``: its kernels with no work [s]. ``held``: blocks that a core runs at a time. ``start``: a block's fixed
     cost, ``step``: one of its steps [clocks]. ``memory``: achieved fraction of the bandwidth. ``cache``: bytes
-    that a core gets from the last-level cache per clock. ``resident``: fraction of the cache that the bytes may fill and stay.
-    ``sharp``: exponent of the soft maximum.
+    that a core gets from the last-level cache per clock. ``resident``: fraction of the cache that the bytes may fill
+    and stay. ``sharp``: exponent of the soft maximum.
     """
 
     launch: float = constant(4e-6, 1e-6, 4e-5, unit="s")
@@ -219,8 +219,8 @@ def _kernel(
     *,
     between: Array | None = None,
 ) -> Array:
-    """``blocks`` of ``cost`` clocks each, moving ``moved`` bytes in all; launch included. ``between``: bytes that must stay
-    cached to be found there again (all of them)."""
+    """``blocks`` of ``cost`` clocks each, moving ``moved`` bytes in all; launch included. ``between``: bytes that must
+    stay cached to be found there again (all of them)."""
     turns = np.maximum(1, blocks / (machine.cores * c.held))
     busy = turns * cost / machine.clock
     kept = moved if between is None else between

@@ -16,7 +16,8 @@ from tfsim.timing.memory import (
     MemoryConstants,
     gather_seconds,
     kernels_seconds,
-    norm_seconds,
+    layer_norm_seconds,
+    published,
     softmax_seconds,
 )
 from tfsim.units import Array
@@ -46,12 +47,12 @@ def _kernels(frame: pd.DataFrame, machine: Machine, c: MemoryConstants, op: str)
     if op == "softmax":
         return softmax_seconds(rows, columns, machine, c)
     if op == "layernorm":
-        return norm_seconds(rows, columns, machine, c)
+        return layer_norm_seconds(rows, columns, machine, c)
     if op == "emb":
         return gather_seconds(rows, columns, machine, c, vectorised=False)
     if op in ("input_layernorm", "post_attention_layernorm"):
-        scalar = norm_seconds(rows, columns, machine, c, style="scalar")
-        return np.where(gated, scalar, norm_seconds(rows, columns, machine, c))
+        scalar = kernels_seconds(OPERATIONS["norm", "scalar"], rows, columns, machine, c)
+        return np.where(gated, scalar, layer_norm_seconds(rows, columns, machine, c))
     if op == "mlp_act":
         scalar = kernels_seconds(OPERATIONS["gated_activation", "scalar"], rows, columns, machine, c)
         return np.where(gated, scalar, kernels_seconds(OPERATIONS["activation", "fused"], rows, columns, machine, c))
@@ -73,7 +74,9 @@ POINTWISE = Table(
     "pointwise",
     frozenset({"device", "timing", "op", "rows", "cols", "gated", "time_s"}),
     (
-        Part("memory", MemoryConstants, lambda f: _ops("kernel", f), _kernels, _roofline, fits_on=()),
+        Part(
+            "memory", MemoryConstants, lambda f: _ops("kernel", f), _kernels, _roofline, fits_on=(), published=published
+        ),
         Part("host", HostConstants, lambda f: _ops("host", f), _host, _roofline, fits_on=("llmcompass",)),
     ),
     no_faults,

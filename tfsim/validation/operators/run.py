@@ -77,6 +77,7 @@ def predict(table: Table, frame: pd.DataFrame, *, without_own: bool = False) -> 
             out.loc[rows.index, "skipped"] = f"device: {error}"
             continue
         out.loc[rows.index, "skipped"] = table.faults(rows, device)
+        rows = table.prepare(rows)
         for part in table.parts:
             variants = part.variant(visible(rows))
             for variant, chosen in rows.groupby(variants):
@@ -113,8 +114,8 @@ def _predict_variant(
 
 
 def _constants(part: Part[Any], device: Device, variant: str, without_own: bool) -> Fitted[Any]:
-    if not part.fits_on:
-        return Fitted(part.constants(), False, "published figures")
+    if part.published is not None:
+        return Fitted(part.published(device), False, "published figures")
     return constants(part.kind, part.constants, device, part.borrow(variant), without_own=without_own)
 
 
@@ -163,8 +164,9 @@ def calibrate(data: str | Path, device: str) -> dict[str, Any]:
         if not len(rows):
             continue
         good = rows[(table.faults(rows, machine_of) == "") & (pd.to_numeric(rows["time_s"], errors="coerce") > 0)]
+        good = table.prepare(good)
         for part in table.parts:
-            usable = good[good["source"].isin(part.fits_on)]
+            usable = good[good["source"].isin(part.fits_on) & part.fit_rows(good)]
             for variant, chosen in usable.groupby(part.variant(visible(usable))):
                 if variant and part.borrow(str(variant)) == variant:
                     operators.setdefault(part.kind, {})[str(variant)] = _fitted(part, str(variant), chosen, facts, file)

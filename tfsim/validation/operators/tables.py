@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tfsim.validation.operators.gemm import GEMM
+from tfsim.validation.operators.layers import LAYERS
 from tfsim.validation.operators.pointwise import POINTWISE
 from tfsim.validation.operators.scans import SCANS
 from tfsim.validation.operators.table import Table
 
-TABLES: dict[str, Table] = {table.name: table for table in (GEMM, POINTWISE, SCANS)}
+TABLES: dict[str, Table] = {table.name: table for table in (GEMM, LAYERS, POINTWISE, SCANS)}
