@@ -15,7 +15,8 @@ from tfsim.timing.machine import Machine, machine
 from tfsim.timing.scans import (
     ChunkedConstants,
     RaggedConstants,
-    ScanConstants,
+    StreamConstants,
+    UpdateConstants,
     chunked_delta_seconds,
     conv1d_seconds,
     conv1d_update_seconds,
@@ -30,9 +31,9 @@ H100 = machine(load_device("h100-sxm-80gb"))
 # batch, length -> seconds on a machine
 KERNELS: dict[str, Callable[[Number, Number, Machine], Array]] = {
     "conv1d": lambda b, t, m: conv1d_seconds(b, t, 4096, m, RaggedConstants()),
-    "update": lambda b, t, m: conv1d_update_seconds(b, 4096, 4, m, ScanConstants()),
+    "update": lambda b, t, m: conv1d_update_seconds(b, 4096, 4, m, UpdateConstants()),
     "delta": lambda b, t, m: chunked_delta_seconds(b, t, 16, 32, 128, 128, m, ChunkedConstants()),
-    "recurrent": lambda b, t, m: recurrent_delta_seconds(b, 32, 128, 128, m, ScanConstants()),
+    "recurrent": lambda b, t, m: recurrent_delta_seconds(b, 32, 128, 128, m, StreamConstants()),
     "ssd": lambda b, t, m: state_space_dual_seconds(b, t, 64, 64, 8, 128, 128, m, RaggedConstants()),
     "scan": lambda b, t, m: selective_scan_seconds(b, t, 4096, 16, m, RaggedConstants()),
 }
@@ -51,7 +52,7 @@ SIZES = st.integers(1, 128), st.integers(1, 4096)
 @pytest.mark.parametrize("name", KERNELS)
 @given(*SIZES)
 def test_never_faster_than_its_bytes(name: str, batch: int, length: int) -> None:
-    c = ScanConstants()
+    c = StreamConstants()
     fastest = max(H100.bandwidth, c.cache * H100.cores * H100.clock)
     moved = LEAST[name](batch, length)
     time = KERNELS[name](batch, length, H100)

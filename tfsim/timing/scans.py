@@ -12,7 +12,7 @@ steps are dependent, and only batch x heads of them run side by side. A recurren
 of it.
 
 Block shapes are those of the public kernels: causal-conv1d (a row of one channel per block of 128 threads x 8
-elements), flash-linear-attention (chunks of 64, columns of the state in blocks of 64; 8 in the recurrent form) and
+elements), flash-linear-attention (chunks of 64, columns of the state in blocks of 64) and
 mamba_ssm (chunks of the model's ``chunk_size``).
 """
 
@@ -29,27 +29,41 @@ from tfsim.units import Array, Number
 _ROW = 1024  # elements of a sequence that a block of the causal convolution holds
 _VECTOR = 8  # elements of one 16-byte access
 _CHUNK = 64  # chunk of the gated delta rule
-_COLUMNS, _COLUMNS_RECURRENT = 64, 8  # columns of the state that a block of the delta rule owns
+_COLUMNS = 64  # columns of the state that a block of the chunked delta rule owns
 _UPDATE = 64  # channels of a block of the one-token convolution
 
 
 @dataclass(frozen=True, slots=True)
-class ScanConstants:
-    """Fitted constants of one kind of scan kernel on a device.
+class StreamConstants:
+    """Fitted constants of a kernel that waits for its bytes alone.
 
-    ``launch``: its kernels with no work [s]. ``held``: blocks that a core runs at a time. ``start``: a block's fixed
-    cost, ``step``: one of its steps [clocks]. ``memory``: achieved fraction of the bandwidth. ``cache``: bytes
-    that a core gets from the last-level cache per clock. ``resident``: fraction of the cache that the bytes may fill
-    and stay. ``sharp``: exponent of the soft maximum.
+    ``launch``: the kernel with no work [s]. ``memory``: achieved fraction of the bandwidth. ``cache``: bytes that a
+    core gets from the last-level cache per clock. ``resident``: fraction of the cache that the bytes may fill and stay.
     """
 
     launch: float = constant(4e-6, 1e-6, 4e-5, unit="s")
+    memory: float = constant(0.8, 0.6, 0.95)
+    cache: float = constant(20, 5, 40, unit="bytes per clock")
+    resident: float = constant(0.7, 0.3, 1.2)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateConstants(StreamConstants):
+    """Of a kernel of many small blocks. ``turn``: what a block keeps a core [clocks]. ``sharp``: exponent of the soft
+    maximum of the launch and all else (1: one after the other)."""
+
+    turn: float = constant(100, 5, 2000, unit="clocks")
+    sharp: float = constant(1.5, 1, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanConstants(StreamConstants):
+    """Of a kernel whose blocks work step by step. ``held``: blocks that a core runs at a time. ``start``: a block's
+    fixed cost, ``step``: one of its steps [clocks]. ``sharp``: exponent of the soft maximum."""
+
     held: float = constant(8, 0.5, 64)
     start: float = constant(2000, 50, 200000, unit="clocks")
     step: float = constant(1000, 20, 200000, unit="clocks")
-    memory: float = constant(0.8, 0.6, 0.95)
-    cache: float = constant(20, 5, 60, unit="bytes per clock")
-    resident: float = constant(0.7, 0.3, 1.2)
     sharp: float = constant(3, 1.2, 8)
 
 
@@ -85,12 +99,14 @@ def conv1d_seconds(
 
 
 def conv1d_update_seconds(
-    batch: Number, channels: Number, width: Number, machine: Machine, c: ScanConstants, *, element: Number = 2
+    batch: Number, channels: Number, width: Number, machine: Machine, c: UpdateConstants, *, element: Number = 2
 ) -> Array:
     """Seconds of one token's causal convolution of ``width`` taps: the state of width - 1 inputs shifts by one."""
     batch, channels, width = _arrays(batch, channels, width)
     moved = batch * channels * element * (2 * (width - 1) + 2)
-    return _kernel(batch * np.ceil(channels / _UPDATE), c.start + c.step, moved, machine, c)
+    turns = batch * np.ceil(channels / _UPDATE) / machine.cores * c.turn / machine.clock
+    work = _softer(turns, _transfer(moved, moved, machine, c), 3)
+    return _softer(np.asarray(c.launch), work, c.sharp)
 
 
 def chunked_delta_seconds(
@@ -132,7 +148,7 @@ def recurrent_delta_seconds(
     d_key: Number,
     d_value: Number,
     machine: Machine,
-    c: ScanConstants,
+    c: StreamConstants,
     *,
     state_in: Number = 2,
     state_out: Number = 4,
@@ -141,7 +157,8 @@ def recurrent_delta_seconds(
     (``state_out``: the kernel keeps it in fp32)."""
     batch, value_heads, d_key, d_value = _arrays(batch, value_heads, d_key, d_value)
     moved = batch * value_heads * d_key * d_value * (np.asarray(state_in, float) + state_out)
-    return _kernel(batch * value_heads * np.ceil(d_value / _COLUMNS_RECURRENT), c.start + c.step, moved, machine, c)
+    time: Array = c.launch + _transfer(moved, moved, machine, c)
+    return time
 
 
 def state_space_dual_seconds(
@@ -222,14 +239,23 @@ def _kernel(
     """``blocks`` of ``cost`` clocks each, moving ``moved`` bytes in all; launch included. ``between``: bytes that must
     stay cached to be found there again (all of them)."""
     turns = np.maximum(1, blocks / (machine.cores * c.held))
-    busy = turns * cost / machine.clock
-    kept = moved if between is None else between
+    memory = _transfer(moved, moved if between is None else between, machine, c)
+    return c.launch + _softer(turns * cost / machine.clock, memory, c.sharp)
+
+
+def _transfer(moved: Array, kept: Array, machine: Machine, c: StreamConstants) -> Array:
+    """Seconds to pass ``moved`` bytes, found in the cache as far as ``kept`` bytes fit in it."""
     held = 1 / (1 + (kept / (c.resident * machine.cache)) ** 4)
     slow = c.memory * machine.bandwidth
     fast = np.maximum(slow, c.cache * machine.cores * machine.clock)
-    memory = moved / (held * fast + (1 - held) * slow)
-    time: Array = c.launch + (busy**c.sharp + memory**c.sharp) ** (1 / c.sharp)
+    time: Array = moved / (held * fast + (1 - held) * slow)
     return time
+
+
+def _softer(a: Array, b: Array, sharp: float) -> Array:
+    """Soft maximum."""
+    both: Array = (a**sharp + b**sharp) ** (1 / sharp)
+    return both
 
 
 def _carried(chains: Array, steps: Array, machine: Machine, c: ChunkedConstants) -> Array:

@@ -12,7 +12,8 @@ from tfsim.timing.machine import Machine
 from tfsim.timing.scans import (
     ChunkedConstants,
     RaggedConstants,
-    ScanConstants,
+    StreamConstants,
+    UpdateConstants,
     chunked_delta_seconds,
     conv1d_seconds,
     conv1d_update_seconds,
@@ -24,7 +25,8 @@ from tfsim.validation.operators.table import Part, Table, no_faults, where
 
 _ELEMENT = 2  # bytes: all rows are bf16
 # Per class of constants, the kernels (table's name -> variant).
-_STEPS = {"causal_conv1d_update": "conv1d_update", "fused_recurrent_gated_delta_rule": "recurrent_delta"}
+_STREAM = {"fused_recurrent_gated_delta_rule": "recurrent_delta"}
+_UPDATE = {"causal_conv1d_update": "conv1d_update"}
 _RAGGED = {"causal_conv1d_fn": "conv1d", "mamba_chunk_scan_combined": "state_space_dual"}
 _CHUNKED = {"chunk_gated_delta_rule": "chunked_delta"}
 
@@ -86,7 +88,8 @@ SCANS = Table(
     "scans",
     frozenset({"device", "timing", "kind", "kernel", "batch_size", "seq_len", "nheads", "num_v_heads", "time_s"}),
     (
-        Part("scan", ScanConstants, _variants(_STEPS), _seconds, _roofline),
+        Part("stream_scan", StreamConstants, _variants(_STREAM), _seconds, _roofline),
+        Part("update_scan", UpdateConstants, _variants(_UPDATE), _seconds, _roofline),
         Part("ragged_scan", RaggedConstants, _variants(_RAGGED), _seconds, _roofline),
         Part("chunked_scan", ChunkedConstants, _variants(_CHUNKED), _seconds, _roofline),
     ),
