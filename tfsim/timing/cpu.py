@@ -1,7 +1,7 @@
 """Time of matrix products on a CPU: cores with matrix (AMX) or vector units beside one shared memory.
 
-Each core takes blocks of 32 x 32 outputs (AMX: two by two tiles of 16 x 16, which reuse each loaded tile twice) and runs
-along k. Blocks run in waves over the cores; a parallel region costs a barrier. Operands pass through memory once.
+Each core takes blocks of 32 x 32 outputs (AMX: two by two tiles of 16 x 16, which reuse each loaded tile twice) and
+runs along k. Blocks run in waves over the cores; a parallel region costs a barrier. Operands pass through memory once.
 
 No table measures a CPU: the constants are set by hand, and the fractions are those of other devices.
 """
