@@ -39,8 +39,8 @@ class MemoryConstants:
     ``launch``: the shortest kernel [s] (1.9-2.6 us). ``memory``: fraction of the bandwidth that a stream triad reaches
     (A100 0.86, L40 0.93, A40 0.95, MI210 0.80). ``cache``: bytes per clock and core from the last-level cache (A100 and
     H100 35, MI210 24, L40 15). ``latency``: one access under load, with the arithmetic and the store that wait for it
-    [clocks] (an idle access takes 630-660 on H100, L40 and MI210). ``threads``: of a core. ``resident``: fraction of the cache that
-    stays. ``sharp``: exponent of the soft maximum.
+    [clocks] (an idle access takes 630-660 on H100, L40 and MI210). ``threads``: of a core. ``resident``: fraction of
+    the cache that stays. ``sharp``: exponent of the soft maximum.
     """
 
     launch: float = constant(2e-6, 1e-6, 4e-6, unit="s")
