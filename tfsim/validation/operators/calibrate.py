@@ -35,8 +35,9 @@ def calibrate(data: str | Path, device: str) -> dict[str, Any]:
         if not len(rows):
             continue
         good = rows[(table.faults(rows, machine_of) == "") & (pd.to_numeric(rows["time_s"], errors="coerce") > 0)]
+        good = table.prepare(good)
         for part in table.parts:
-            usable = good[good["source"].isin(part.fits_on)]
+            usable = good[good["source"].isin(part.fits_on) & part.fit_rows(good)]
             for variant, chosen in usable.groupby(part.variant(visible(usable))):
                 if variant and part.borrow(str(variant)) == variant:
                     operators.setdefault(part.kind, {})[str(variant)] = _fitted(part, str(variant), chosen, facts, file)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from tfsim.errors import InputError, unknown
 from tfsim.hardware import Device, load_device
-from tfsim.timing.constants import constants
+from tfsim.timing.constants import Fitted, constants
 from tfsim.timing.machine import machine
 from tfsim.validation.operators.table import Part, Table, visible
 from tfsim.validation.operators.tables import TABLES
@@ -134,6 +134,7 @@ def predict(table: Table, frame: pd.DataFrame, *, without_own: bool = False) -> 
             out.loc[rows.index, "skipped"] = f"device: {error}"
             continue
         out.loc[rows.index, "skipped"] = table.faults(rows, device)
+        rows = table.prepare(rows)
         for part in table.parts:
             variants = part.variant(visible(rows))
             for variant, chosen in rows.groupby(variants):
@@ -158,7 +159,7 @@ def _predict_variant(
     out.loc[rows.index, "part"] = part.kind
     out.loc[rows.index, "variant"] = variant
     try:
-        found = constants(part.kind, part.constants, device, part.borrow(variant), without_own=without_own)
+        found = _constants(part, device, variant, without_own)
         out.loc[rows.index, "predicted"] = part.seconds(seen, facts, found.values, variant)
         out.loc[rows.index, "baseline"] = part.roofline(seen, facts, variant)
         out.loc[rows.index, "constants"] = found.source
@@ -167,6 +168,12 @@ def _predict_variant(
         out.loc[clear.index[clear], "skipped"] = str(error)
     lost = out.loc[rows.index, "predicted"].isna() & (out.loc[rows.index, "skipped"] == "")
     out.loc[lost.index[lost], "skipped"] = "a size the formula needs is missing"
+
+
+def _constants(part: Part[Any], device: Device, variant: str, without_own: bool) -> Fitted[Any]:
+    if part.published is not None:
+        return Fitted(part.published(device), False, "published figures")
+    return constants(part.kind, part.constants, device, part.borrow(variant), without_own=without_own)
 
 
 def statistics(rows: pd.DataFrame) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class Part(Generic[C]):
     ``kind`` and ``constants``: the class of constants in the calibration files. ``variant``: of each row, its variant
     of them ("" where the row is not of this part). ``seconds``: predicted times of rows of one variant.
     ``roofline``: the baseline, the longer of FLOPs over the peak and bytes over the bandwidth. ``borrow``: for a
-    variant nobody fits, the one whose constants it takes. ``fits_on``: sources whose rows a fit may use.
+    variant nobody fits, the one whose constants it takes. ``fits_on``: sources whose rows a fit may use, of which it
+    uses ``fit_rows``. ``published``: constants that are published figures, by device, where they are not fitted.
     """
 
     kind: str
@@ -39,20 +40,23 @@ class Part(Generic[C]):
     roofline: Callable[[pd.DataFrame, Machine, str], Array]
     fits_on: tuple[str, ...] = ("aiconfigurator",)
     borrow: Callable[[str], str] = lambda variant: variant
+    fit_rows: Callable[[pd.DataFrame], pd.Series[bool]] = lambda frame: frame["time_s"] > 0
+    published: Callable[[Device], C] | None = None
 
 
 @dataclass(frozen=True)
 class Table:
     """One file of measurements. ``columns``: those that a file of this class has; ``faults``: per row the named fault
     of the measurement that excludes it ("" for a good row); it may look at the measured time, the parts may not.
-    ``group``: the columns that errors are grouped by. ``host``: per row, seconds of host launch that the way of
-    timing adds."""
+    ``group``: the columns that errors are grouped by. ``prepare``: adds what a name in the file stands for
+    (the dimensions of a model), before names are hidden."""
 
     name: str
     columns: frozenset[str]
     parts: tuple[Part[Any], ...]
     faults: Callable[[pd.DataFrame, Device], pd.Series[str]]
     group: tuple[str, ...] = ("device", "dtype")
+    prepare: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
 
 
 def visible(frame: pd.DataFrame) -> pd.DataFrame:

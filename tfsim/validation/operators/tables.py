@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tfsim.validation.operators.expert_alltoall import EXPERT_ALLTOALL
 from tfsim.validation.operators.gemm import GEMM
+from tfsim.validation.operators.layers import LAYERS
 from tfsim.validation.operators.moe import MOE
+from tfsim.validation.operators.pointwise import POINTWISE
+from tfsim.validation.operators.scans import SCANS
 from tfsim.validation.operators.table import Table
 
-TABLES: dict[str, Table] = {table.name: table for table in (GEMM, MOE, EXPERT_ALLTOALL)}
+TABLES: dict[str, Table] = {table.name: table for table in (GEMM, MOE, EXPERT_ALLTOALL, LAYERS, POINTWISE, SCANS)}
