@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,8 +17,9 @@ _UNKNOWN_CACHE = 6 * 2**20
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One device. ``cores``: SMs, compute units, tensor cores of a TPU or CPU cores; ``clock`` [Hz] that the peaks are
-    computed from; ``bandwidth`` of its memory [bytes/s]; ``cache``: last-level cache or scratchpad [bytes];
-    ``matrix`` and ``vector``: dense peaks [FLOP/s] by number format. Any of the numbers may be an array."""
+    computed from (NaN where nobody published them: what needs them has no value); ``bandwidth`` of its memory [bytes/s];
+    ``cache``: last-level cache or scratchpad [bytes]; ``matrix`` and ``vector``: dense peaks [FLOP/s] by number format.
+    Any of the numbers may be an array."""
 
     name: str
     kind: str
@@ -39,7 +41,7 @@ def machine(device: Device) -> Machine:
     """The figures of ``device`` that timing needs; formats that it lacks run at the rate of the format that executes
     instead (docs/hardware.md).
 
-    Raises InputError when cores, bandwidth or clock are not published.
+    Raises InputError when the bandwidth is not published.
     """
     from tfsim.operators.formats import FORMAT_NAMES
 
@@ -53,10 +55,15 @@ def machine(device: Device) -> Machine:
     return Machine(
         device.name,
         device.kind,
-        device.require("cores"),
-        device.require("clock"),
+        _published(device, "cores"),
+        _published(device, "clock"),
         device.require("bandwidth"),
         cache,
         matrix,
         dict(device.vector_peak),
     )
+
+
+def _published(device: Device, name: str) -> float:
+    value = device.figure(name).value
+    return math.nan if value is None else value
