@@ -86,7 +86,6 @@ class EfficiencyFigures(Strict):
     memory: Achieved
     scale_up: Achieved  # bus bandwidth of large ring collectives / link bandwidth
     scale_out: Achieved
-    in_network_all_reduce: Achieved | None = None  # above 1 where in-switch reduction saves traffic
 
     @model_validator(mode="after")
     def _has_base(self) -> Self:

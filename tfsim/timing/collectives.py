@@ -63,19 +63,25 @@ def collective_seconds(
     system: System,
     *,
     library: Library = "nccl",
+    integers: bool = False,
     fitted: Constants | None = None,
 ) -> Number:
     """Seconds of one collective of ``bytes`` (see ``operators.core.Comm`` for what is counted).
 
     ``library``: "nccl", or what runs an all-reduce inside the first level: a serving engine's kernels in a captured
     graph, which wait at a barrier ("barrier": vLLM, SGLang before 0.5.14) or poll flags that travel with the data
-    ("flags": TensorRT-LLM, SGLang 0.5.14). ``fitted``: constants of the first level in place of the calibration's.
+    ("flags": TensorRT-LLM, SGLang 0.5.14). ``integers``: an all-reduce of int8, which switches
+    cannot add. ``fitted``: constants of the first level in place of the calibration's.
 
     Raises InputError when a level the group needs has no published bandwidth.
     """
     if kind == "none" or _always(group.size, 1) or _always(bytes, 0):
         return 0 * bytes
-    seconds = _point_to_point(bytes, group, system, fitted) if kind == "p2p" else _levels(kind, bytes, group, system, fitted)
+    seconds = (
+        _point_to_point(bytes, group, system, fitted)
+        if kind == "p2p"
+        else _levels(kind, bytes, group, system, fitted, integers)
+    )
     if library != "nccl" and kind == "all_reduce":
         level = system.levels[0]
         fits = group.size * group.stride <= level.size if level.size is not None else np.asarray(True)
@@ -86,9 +92,7 @@ def collective_seconds(
     return float(seconds) if seconds.ndim == 0 else seconds
 
 
-def _levels(
-    kind: str, bytes: Number, group: Group, system: System, fitted: Constants | None
-) -> Array:
+def _levels(kind: str, bytes: Number, group: Group, system: System, fitted: Constants | None, integers: bool) -> Array:
     spans: list[tuple[Array, Array]] = []  # per level: seconds in all, and of a message of no bytes
     inside: Number = 1  # devices of the innermost domains already combined, in members of the group
     covered: Number = 1  # devices per domain so far
@@ -108,7 +112,9 @@ def _levels(
             share, ring = bytes * members / group.size, maximum(2, fanout)
         else:
             share, ring = bytes / inside, maximum(2, fanout)
-        whole, start = (np.where(here, _level(kind, size, ring, level, ours), 0) for size in (share, 0))
+        whole, start = (
+            np.where(here, _level(kind, size, ring, level, ours, integers=integers), 0) for size in (share, 0)
+        )
         spans.append((whole, start))
         inside = maximum(inside, members)
         covered = level.size if level.size is not None else reach
@@ -116,9 +122,7 @@ def _levels(
     return np.asarray(latency + reduce(np.maximum, [whole - start for whole, start in spans]))
 
 
-def _point_to_point(
-    bytes: Number, group: Group, system: System, fitted: Constants | None
-) -> Array:
+def _point_to_point(bytes: Number, group: Group, system: System, fitted: Constants | None) -> Array:
     reach = np.asarray(group.size * group.stride)
     seconds, done = np.zeros(()), np.zeros((), bool)
     for position, level in enumerate(system.levels):
@@ -140,6 +144,7 @@ def _level(
     level: Level,
     fitted: Constants | None,
     library: Library = "nccl",
+    integers: bool = False,
 ) -> Array:
     """Seconds of a collective of ``n`` devices inside one domain of ``level``."""
     device = level.system.device
@@ -151,7 +156,7 @@ def _level(
         if library != "nccl":
             kernel = constants("engine", EngineConstants, device, library).values
             return engine_seconds(bytes, n, level.bandwidth, kernel)
-        adds = reduces(n) & (level.in_network_reduction and kind == "all_reduce")
+        adds = reduces(n) & (level.in_network_reduction and kind == "all_reduce" and not integers)
         seconds = np.zeros(())
         if not adds.all():
             switch = _constants("collective", SwitchConstants, device, "nccl", fitted)

@@ -14,8 +14,10 @@ for another generation of the same link.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfsim.timing.constants import constant
 from tfsim.units import Array, Number
@@ -25,6 +27,9 @@ from tfsim.units import Array, Number
 _CHANGE = 8
 # An engine leaves its own kernel within a factor of about two of its size limit (it depends on the version).
 _LIMIT = 4
+# What one device sends another, of the link: copies reach 274 of 300 GB/s on A100, 376 of 450 on H100, 746 of 900 on
+# GB200 (research notes). One way leaves the link freer than an exchange.
+_ONE_WAY = 0.85
 # NCCL reduces in the switches for groups above four (measured: from 5 H200, 6 B200; research notes).
 _SWITCH_GROUP = 4
 
@@ -34,10 +39,10 @@ class SwitchConstants:
     """A collective library over links that a switch joins (NVLink), measured by fitting.
 
     ``call``, ``hop``, ``speed``: a call [s], one step [s] and the fraction of the link of the short protocol;
-    ``bulk_*``: of the bulk one. ``belief``: the fraction of the bulk protocol's latency that the library reckons with
+    ``bulk_*``: of the bulk one, in few chunks; ``long_*``: in many, which fill the link better and start later. ``belief``: the fraction of the bulk protocol's latency that the library reckons with
     when it chooses (NCCL changes early, so times jump). ``copy``: speed of passing a device's own share through its
-    memory, over the link's. ``send_*``: exchanges (all-to-all, send and receive): a call [s], each further peer [s], and
-    the fraction of the link; ``stream_*``: of long ones.
+    memory, over the link's. ``send_*``: all-to-all: a call [s] (also that of a send to one device), each further peer
+    [s], and the fraction of the link; ``stream_*``: of long ones.
     """
 
     call: float = constant(7e-6, 1e-6, 3e-5, unit="s")
@@ -45,7 +50,9 @@ class SwitchConstants:
     speed: float = constant(0.3, 0.03, 0.6)
     bulk_call: float = constant(1.5e-5, 3e-6, 1e-4, unit="s")
     bulk_hop: float = constant(4e-6, 1e-7, 2e-5, unit="s")
-    bulk_speed: float = constant(0.8, 0.6, 1)
+    bulk_speed: float = constant(0.7, 0.3, 1)
+    long_call: float = constant(6e-5, 1e-5, 2e-4, unit="s")
+    long_speed: float = constant(0.85, 0.6, 1)
     belief: float = constant(0.6, 0.1, 1)
     copy: float = constant(1.5, 0.3, 5)
     send_call: float = constant(7e-6, 1e-6, 2e-5, unit="s")
@@ -61,8 +68,8 @@ class ReduceConstants:
     may be measured in small groups only.
 
     ``hop``, ``speed``: a step [s] and the fraction of the link of the short ring that small messages still take;
-    ``call``, ``rate``: a call [s] and what the bus bandwidth is of the link, for messages in few chunks; ``bulk_*``: for
-    large ones. The rate may pass one: a device sends its buffer once, where a ring sends it twice.
+    ``call``, ``rate``: a call [s] and what the bus bandwidth is of the link, for messages in few chunks; ``bulk_*``:
+    for large ones. The rate may pass one: a device sends its buffer once, where a ring sends it twice.
     """
 
     hop: float = constant(1.6e-6, 2e-7, 5e-6, unit="s")
@@ -134,16 +141,19 @@ def switch_seconds(kind: str, bytes: Number, n: Number, link: Number, c: SwitchC
     size = np.asarray(bytes, float) / link  # seconds of the buffer at the link's rate
     sent = share * size
     own = size / n / c.copy
-    if kind in ("all_to_all", "p2p"):
+    if kind == "p2p":
+        return c.send_call + sent / _ONE_WAY
+    if kind == "all_to_all":
         short = c.send_call + (steps - 1) * c.send_peer + sent / c.send_speed
-        return np.minimum(short, c.stream_call + sent / c.stream_speed + (own if kind == "all_to_all" else 0))
+        return _least(short, c.stream_call + sent / c.stream_speed + own)
     short = c.call + steps * c.hop + sent / c.speed
-    return _chosen(short, c.bulk_call + steps * c.bulk_hop, sent / c.bulk_speed + own, c.belief)
+    many = np.maximum(0, c.long_call - c.bulk_call) + sent / c.long_speed
+    return _chosen(short, c.bulk_call + steps * c.bulk_hop, _least(sent / c.bulk_speed, many) + own, c.belief)
 
 
-def reduces(n: Number) -> Array:
+def reduces(n: Number) -> NDArray[np.bool_]:
     """Whether a library lets switches that can add reduce for a group of ``n``."""
-    return np.asarray(n) > _SWITCH_GROUP
+    return np.asarray(np.asarray(n) > _SWITCH_GROUP)
 
 
 def reduce_seconds(bytes: Number, n: Number, link: Number, c: ReduceConstants) -> Array:
@@ -151,7 +161,7 @@ def reduce_seconds(bytes: Number, n: Number, link: Number, c: ReduceConstants) -
     steps, share = wire("all_reduce", n)
     sent = share * np.asarray(bytes, float) / link
     short = steps * c.hop + sent / c.speed
-    return np.minimum(short, np.minimum(c.call + sent / c.rate, c.bulk_call + sent / c.bulk_rate))
+    return _least(short, c.call + sent / c.rate, c.bulk_call + sent / c.bulk_rate)
 
 
 def bridge_seconds(kind: str, bytes: Number, n: Number, link: Number, c: BridgeConstants) -> Array:
@@ -161,7 +171,7 @@ def bridge_seconds(kind: str, bytes: Number, n: Number, link: Number, c: BridgeC
     sent = share * np.asarray(bytes, float) / (link * np.minimum(1, left))
     if kind in ("all_to_all", "p2p"):
         short = c.send_call + (steps - 1) * c.send_peer + sent / c.speed
-        return np.minimum(short, c.stream_call + sent / c.stream_speed)
+        return _least(short, c.stream_call + sent / c.stream_speed)
     short = c.call + steps * c.hop + sent / c.speed
     return _chosen(short, c.bulk_call + steps * c.bulk_hop, sent / c.bulk_speed, c.belief)
 
@@ -174,15 +184,19 @@ def engine_seconds(bytes: Number, n: Number, link: Number, c: EngineConstants) -
     one = c.call + others * c.peer + others * size / (c.speed * link)
     two = c.two_call + others * c.two_peer + share * size / (c.two_speed * link)
     library = c.library_call + share * size / (c.library_speed * link) + size / n / (c.copy * link)
-    own = np.minimum(np.minimum(one, two), library)
-    return own + (library - own) * _share_above(size / c.limit, _LIMIT)
+    own = _least(one, two, library)
+    return np.asarray(own + (library - own) * _share_above(size / c.limit, _LIMIT))
 
 
 def _chosen(short: Array, latency: Array, transfer: Array, belief: float) -> Array:
-    """The short protocol or the bulk one (``latency`` + ``transfer``), as a library chooses that reckons with a share of
-    the bulk protocol's latency."""
+    """The short protocol or the bulk one (``latency`` + ``transfer``), as a library chooses that reckons with a share
+    of the bulk protocol's latency."""
     bulk = _share_above(short / (belief * latency + transfer), _CHANGE)
     return short + (latency + transfer - short) * bulk
+
+
+def _least(*times: Array) -> Array:
+    return np.asarray(reduce(np.minimum, times))
 
 
 def _share_above(ratio: Array, exponent: float) -> Array:
@@ -193,8 +207,8 @@ def _share_above(ratio: Array, exponent: float) -> Array:
 
 # --- levels without fitted constants: one start, one hop, one achieved fraction, as the system's file gives them ---
 
-# Edge-disjoint rings (both directions counted) among the first n devices of DGX-1's hybrid cube mesh, whose devices have
-# one or two links to each of four neighbours; among five no ring closes, and the fifth hangs on a double link.
+# Edge-disjoint rings (both directions counted) among the first n devices of DGX-1's hybrid cube mesh, whose devices
+# have one or two links to each of four neighbours; among five no ring closes, and the fifth hangs on a double link.
 _CUBE_MESH_RINGS = (1, 1, 1, 2, 4, 2, 2, 4, 6)
 _AXES = {"ring": 1, "torus2d": 2, "torus3d": 3}
 
@@ -223,24 +237,25 @@ def plain_seconds(kind: str, bytes: Number, n: Number, wires: Wires) -> Array:
     steps, share = wire(kind, n)
     passes = 2 if kind == "all_reduce" else 1
     if kind == "p2p":
-        return wires.call + wires.hop + size / wires.one
-    if wires.topology in _AXES:
+        rest = steps * wires.hop + share * size / wires.one
+    elif wires.topology in _AXES:
         axes = np.clip(np.log2(members), 1, _AXES[wires.topology])
         side = members ** (1 / axes)
         rate = np.minimum(wires.link, axes * np.clip(side - 1, 1, 2) * wires.one)
         sent = share * size / rate
         if kind == "all_to_all":
             sent = np.maximum(sent, size * side / 8 / wires.one)
-        return wires.call + passes * axes * np.ceil(side / 2) * wires.hop + sent
-    if wires.topology == "mesh":
+        rest = passes * axes * np.ceil(side / 2) * wires.hop + sent
+    elif wires.topology == "mesh":
         rate = np.minimum(wires.link, (members - 1) * wires.one)
-        return wires.call + passes * wires.hop + share * size / np.maximum(rate, wires.one)
-    if wires.topology == "cube_mesh":
+        rest = passes * wires.hop + share * size / np.maximum(rate, wires.one)
+    elif wires.topology == "cube_mesh":
         rings = np.array(_CUBE_MESH_RINGS)[np.clip(members, 0, len(_CUBE_MESH_RINGS) - 1).astype(int)]
-        return wires.call + steps * wires.hop + share * size / (rings * wires.one)
-    tree = np.ceil(np.log2(members)) * passes
-    best = tree * wires.hop + share * size / wires.link
-    if kind == "all_reduce":
-        ring = steps * wires.hop + share * size / wires.link
-        best = np.minimum(ring, tree * wires.hop + passes * size / wires.link)
-    return wires.call + best
+        rest = steps * wires.hop + share * size / (rings * wires.one)
+    else:
+        tree = np.ceil(np.log2(members)) * passes * wires.hop
+        rest = tree + share * size / wires.link
+        if kind == "all_reduce":
+            ring = steps * wires.hop + share * size / wires.link
+            rest = np.minimum(ring, tree + passes * size / wires.link)
+    return np.asarray(wires.call + rest)

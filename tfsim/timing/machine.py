@@ -17,9 +17,9 @@ _UNKNOWN_CACHE = 6 * 2**20
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One device. ``cores``: SMs, compute units, tensor cores of a TPU or CPU cores; ``clock`` [Hz] that the peaks are
-    computed from (NaN where nobody published them: what needs them has no value); ``bandwidth`` of its memory [bytes/s];
-    ``cache``: last-level cache or scratchpad [bytes]; ``matrix`` and ``vector``: dense peaks [FLOP/s] by number format.
-    Any of the numbers may be an array."""
+    computed from (NaN where nobody published them: what needs them has no value); ``bandwidth`` of its memory
+    [bytes/s]; ``cache``: last-level cache or scratchpad [bytes]; ``matrix`` and ``vector``: dense peaks [FLOP/s] by
+    number format. Any of the numbers may be an array."""
 
     name: str
     kind: str

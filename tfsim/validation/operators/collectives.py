@@ -1,7 +1,7 @@
 """collectives: NCCL and engines' own all-reduce by device, group and message size.
 
 ``bytes`` is the size argument of nccl-tests, that of ``timing.collectives``. The node a row was measured on is the
-system of its device in ``SYSTEMS``; ``devices_per_node`` below ``num_devices`` spreads the group over nodes.
+system of its device; ``devices_per_node`` below ``num_devices`` spreads the group over nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from tfsim.hardware import Device, System, load_system
+from tfsim.hardware import Device, System, load_system, systems_with
 from tfsim.timing.collectives import Constants, Group, collective_seconds
 from tfsim.timing.links import (
     BridgeConstants,
@@ -33,20 +33,11 @@ KINDS = {
     "alltoall": "all_to_all",
     "send_recv": "p2p",
 }
-# The node that each device was measured in: those whose links a switch or a bridge of two joins, and those on PCIe alone
-LINKED = {
-    "a100-sxm-80gb": "dgx-a100",
-    "a100-pcie-80gb": "a100-pcie-4x-bridged",
-    "h100-sxm-80gb": "dgx-h100",
-    "h100-nvl-94gb": "h100-nvl-4x-bridged",
-    "h200-sxm-141gb": "dgx-h200",
-    "b200-sxm": "dgx-b200",
-    "b300-sxm": "dgx-b300",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-    "v100-sxm-32gb": "dgx-1-v100",
-}
-STAGED = {"l40s": "l40s-8x", "rtx-pro-6000": "rtx-pro-6000-8x", "arc-pro-b60": "arc-pro-b60-8x"}
+# The node that a device was measured in, where it is not the largest of those it comes in.
+NODES = {"a100-pcie-80gb": "a100-pcie-4x-bridged", "h100-nvl-94gb": "h100-nvl-4x-bridged"}
+ENGINES = ("TRTLLM", "vLLM", "SGLang")
+# Their kernels whose data carry flags; the others meet at barriers (see ``collective_seconds``).
+FLAGS = ("TRTLLM", "SGLang 0.5.14")
 # Engine runs on another host than the other measurements of the same device, whose large messages they contradict by
 # 2.6 to 10 times: L40S with, RTX PRO 6000 without peer-to-peer access.
 OTHER_HOST = (
@@ -58,44 +49,64 @@ OTHER_HOST = (
 
 
 @cache
-def _system(device: str) -> System:
-    return load_system((LINKED | STAGED)[device])
+def _system(device: str) -> System | None:
+    """The node of a device; None where no system describes how several are joined."""
+    names = [NODES[device]] if device in NODES else systems_with(device)
+    nodes = [system for system in map(load_system, names) if system.levels]
+    return max(nodes, key=lambda system: system.devices_per_node, default=None)
 
 
-def _nccl(frame: pd.DataFrame) -> pd.Series[bool]:
-    # "trtllm/..." is NCCL called by TensorRT-LLM: all five operations
-    return frame["library"].str.startswith(("nccl", "trtllm/"))
+def _inner(frame: pd.DataFrame) -> pd.Series[str]:
+    """What joins the devices of a row's node: "adds" (a switch that can), "switch", "host_bridge", "other" or ""."""
+    return frame["device"].map({device: _joined(_system(str(device))) for device in frame["device"].unique()})
 
 
-def _flags(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Kernels whose data carry flags; the others meet at barriers (see ``collective_seconds``)."""
-    return frame["library"].str.startswith(("TRTLLM", "SGLang 0.5.14"))
+def _joined(system: System | None) -> str:
+    if system is None:
+        return ""
+    level = system.levels[0]
+    if level.topology == "switch" and level.profile.link == "scale_up":
+        return "adds" if level.in_network_reduction else "switch"
+    return "host_bridge" if level.topology == "host_bridge" else "other"
+
+
+def _engine(frame: pd.DataFrame) -> pd.Series[bool]:
+    return frame["library"].str.startswith(ENGINES, na=False)
+
+
+def _known(frame: pd.DataFrame) -> pd.Series[bool]:
+    return frame["op"].isin(list(KINDS)) & (_inner(frame) != "")
 
 
 def _linked_variant(frame: pd.DataFrame) -> pd.Series[str]:
-    return where(frame, (frame["device"].isin(LINKED) & _nccl(frame) & ~_added(frame), "nccl"))
+    linked = _known(frame) & (_inner(frame) != "host_bridge")
+    return where(frame, (linked & ~_engine(frame) & ~_added(frame), "nccl"))
 
 
 def _reduce_variant(frame: pd.DataFrame) -> pd.Series[str]:
-    return where(frame, (_nccl(frame) & _added(frame), "nccl"))
-
-
-def _added(frame: pd.DataFrame) -> pd.Series[bool]:
-    """All-reduces that switches add: the node's can, and the group is large enough."""
-    able = [d for d in LINKED if _system(d).levels[0].in_network_reduction]
-    return frame["device"].isin(able) & (frame["op"] == "all_reduce") & reduces(frame["num_devices"].to_numpy())
+    return where(frame, (~_engine(frame) & _added(frame), "nccl"))
 
 
 def _staged_variant(frame: pd.DataFrame) -> pd.Series[str]:
-    here = frame["device"].isin(STAGED)
+    here = _known(frame) & (_inner(frame) == "host_bridge")
     eager = frame["timing"] == "host"
-    return where(frame, (here & _nccl(frame), "nccl"), (here & eager, "eager"), (here, "engine"))
+    return where(frame, (here & ~_engine(frame), "nccl"), (here & eager, "eager"), (here, "engine"))
 
 
 def _engine_variant(frame: pd.DataFrame) -> pd.Series[str]:
-    here = frame["device"].isin(LINKED) & ~_nccl(frame) & (frame["op"] == "all_reduce")
-    eager = frame["timing"] == "host"
-    return where(frame, (here & eager, "eager"), (here & _flags(frame), "flags"), (here, "barrier"))
+    here = _inner(frame).isin(["switch", "adds"]) & _engine(frame) & (frame["op"] == "all_reduce")
+    flags = frame["library"].str.startswith(FLAGS, na=False)
+    return where(frame, (here & (frame["timing"] == "host"), "eager"), (here & flags, "flags"), (here, "barrier"))
+
+
+def _added(frame: pd.DataFrame) -> pd.Series[bool]:
+    """All-reduces that switches add: the node's can, the group is large enough, and they are not of integers."""
+    able = (_inner(frame) == "adds") & (frame["op"] == "all_reduce") & ~_integers(frame)
+    return able & reduces(frame["num_devices"].to_numpy())
+
+
+def _integers(frame: pd.DataFrame) -> pd.Series[bool]:
+    return frame["dtype"] == "int8"
 
 
 def _group(frame: pd.DataFrame, system: System) -> Group:
@@ -105,33 +116,40 @@ def _group(frame: pd.DataFrame, system: System) -> Group:
     return Group(frame["num_devices"].to_numpy(float), np.where(within, 1.0, spread))
 
 
-def _seconds(frame: pd.DataFrame, machine: Machine, c: Constants, variant: str) -> Array:
+def _node(machine: Machine) -> System:
     system = _system(machine.name)
+    assert system is not None  # rows without one are of no variant
+    return system
+
+
+def _seconds(frame: pd.DataFrame, machine: Machine, c: Constants, variant: str) -> Array:
+    system = _node(machine)
     out = np.full(len(frame), np.nan)
-    for op, kind in KINDS.items():
-        rows = (frame["op"] == op).to_numpy()
-        if rows.any():
-            part = frame[rows]
-            group = _group(part, system)
-            out[rows] = collective_seconds(kind, part["bytes"].to_numpy(float), group, system, fitted=c)
+    for (op, integers), part in frame.groupby([frame["op"], _integers(frame)]):
+        size, group = part["bytes"].to_numpy(float), _group(part, system)
+        rows = frame.index.get_indexer(part.index)
+        out[rows] = collective_seconds(KINDS[str(op)], size, group, system, integers=bool(integers), fitted=c)
+    outermost = system.levels[-1].size or np.inf
+    whole = _group(frame, system)
+    out[np.asarray(whole.size * whole.stride > outermost)] = np.nan  # more devices than the system joins
     return out
 
 
 def _engine_seconds(frame: pd.DataFrame, machine: Machine, c: EngineConstants, variant: str) -> Array:
     n, size = (frame[x].to_numpy(float) for x in ("num_devices", "bytes"))
-    return engine_seconds(size, n, _system(machine.name).levels[0].bandwidth, c)
+    return engine_seconds(size, n, _node(machine).levels[0].bandwidth, c)
 
 
 def _roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
     """Bytes a device sends in a ring over its bandwidth at the innermost level that holds the group."""
-    system = _system(machine.name)
+    system = _node(machine)
     group = _group(frame, system)
     reach = np.asarray(group.size * group.stride)
-    link = np.select(
-        [reach <= (level.size or np.inf) for level in system.levels],
-        [level.bandwidth for level in system.levels],
-        np.nan,
-    )
+    link = np.full(len(frame), np.nan)
+    for level in system.levels:
+        here = np.isnan(link) & (reach <= (level.size or np.inf))
+        if here.any():  # levels that no row needs may have no published bandwidth
+            link[here] = level.bandwidth
     share = np.select([frame["op"] == op for op in KINDS], [wire(kind, group.size)[1] for kind in KINDS.values()])
     return np.asarray(share * frame["bytes"].to_numpy(float) / link)
 
@@ -141,7 +159,7 @@ def _faults(frame: pd.DataFrame, device: Device) -> pd.Series[str]:
     across = frame["devices_per_node"] < frame["num_devices"]
     other = np.zeros(len(frame), bool)
     for name, library in OTHER_HOST:
-        other |= ((frame["device"] == name) & frame["library"].str.startswith(library)).to_numpy()
+        other |= ((frame["device"] == name) & frame["library"].str.startswith(library, na=False)).to_numpy()
     return where(
         frame,
         # the H100 rows do agree with that node's 400 Gb/s cards
@@ -153,7 +171,7 @@ def _faults(frame: pd.DataFrame, device: Device) -> pd.Series[str]:
 
 COLLECTIVES = Table(
     "collectives",
-    frozenset({"device", "timing", "op", "library", "num_devices", "devices_per_node", "bytes", "time_s"}),
+    frozenset({"device", "timing", "op", "library", "dtype", "num_devices", "devices_per_node", "bytes", "time_s"}),
     (
         Part("collective", SwitchConstants, _linked_variant, _seconds, _roofline),
         Part("reduce", ReduceConstants, _reduce_variant, _seconds, _roofline),
