@@ -184,7 +184,8 @@ def test_system_is_complete(name: str) -> None:
     assert set(it.profile.sources) >= {f.source for f in own.values()} - {None}
     assert 0 < it.carbon_kg_per_kwh < 2 and 1 <= it.pue < 2 and 0 < it.electricity_usd_per_kwh < 1
     sizes = [level.size for level in it.levels]
-    assert it.devices_per_node <= (sizes[0] or 10**9) if sizes else it.devices_per_node == 1
+    # a node may join pairs before all of its devices
+    assert any(it.devices_per_node <= (size or 10**9) for size in sizes) if sizes else it.devices_per_node == 1
     for level in it.levels:
         assert level.latency_s > 0 and level.call_latency_s >= 0
     power = it.profile.node_power.value
@@ -215,8 +216,9 @@ def test_level_figures() -> None:
     nvlink, infiniband = system("dgx-h100").levels
     assert (nvlink.bandwidth, infiniband.bandwidth) == (450e9, 50e9)
     assert nvlink.latency_s == pytest.approx(0.6e-6) and infiniband.latency_s == pytest.approx(2.7e-6)
-    assert nvlink.in_network_reduction and nvlink.reduce_efficiency == 0.99
-    assert infiniband.reduce_efficiency == infiniband.efficiency == 0.74
+    assert nvlink.in_network_reduction and nvlink.efficiency == 0.74
+    assert infiniband.efficiency == 0.74
+    assert system("a100-pcie-4x-bridged").levels[1].efficiency == 0.69
     assert system("mi300x-8x").levels[0].link_bandwidth == 64e9
     assert system("trn2-ultraserver").levels[1].link_bandwidth == 64e9
 

@@ -382,4 +382,5 @@ def test_no_step_is_shorter_under_load() -> None:
         found = serve(
             load_model(name), H100, devices=8, input_len=100, output_len=2000, batch=[1, 4, 64], plan={"pp": 4}
         )
-        assert (found.itl_ms >= found.tpot_ms).all()
+        # a period over its tokens may round below the step it is made of
+        assert (found.itl_ms >= found.tpot_ms * (1 - 1e-12)).all()

@@ -40,7 +40,6 @@ SHORT_NAMES = {
 OPTIONAL = (
     *(f"{table}.{dtype}" for table in ("matrix_peak", "vector_peak") for dtype in DTYPES),
     *(f"efficiency.matmul.{name}" for name in ("bf16", "fp8", "fp4")),
-    "efficiency.in_network_all_reduce",
     *(f"caches.{name}" for name in ("l2", "llc", "per_core", "scratchpad")),
     "scale_up.link_bandwidth",
 )
@@ -70,8 +69,6 @@ class Efficiency:
     memory: float
     scale_up: float
     scale_out: float
-    in_network_all_reduce: float | None
-    """Bus bandwidth of an in-switch all-reduce / link bandwidth; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +228,6 @@ class Device:
             memory=self.require("efficiency.memory"),
             scale_up=self.require("efficiency.scale_up"),
             scale_out=self.require("efficiency.scale_out"),
-            in_network_all_reduce=_value(self.profile.efficiency.in_network_all_reduce),
         )
 
     def figure(self, name: str) -> Figure:

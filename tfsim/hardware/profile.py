@@ -22,7 +22,8 @@ from tfsim.hardware.figures import (
 )
 from tfsim.hardware.prices import Price
 
-Topology = Literal["switch", "mesh", "ring", "torus2d", "torus3d", "none"]
+# cube_mesh: DGX-1's hybrid cube mesh; host_bridge: PCIe cards that cannot reach each other's memory
+Topology = Literal["switch", "mesh", "cube_mesh", "ring", "torus2d", "torus3d", "host_bridge", "none"]
 Kind = Literal["gpu", "tpu", "npu", "cpu", "soc"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
 Date = Annotated[str, Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$")]
@@ -73,7 +74,7 @@ class ScaleUp(Strict):
 
     @model_validator(mode="after")
     def _neighbours(self) -> Self:
-        if self.topology not in ("switch", "none") and self.link_bandwidth is None:
+        if self.topology not in ("switch", "host_bridge", "none") and self.link_bandwidth is None:
             raise ValueError(f"a {self.topology} needs 'link_bandwidth', the rate to one neighbour")
         return self
 
@@ -85,7 +86,6 @@ class EfficiencyFigures(Strict):
     memory: Achieved
     scale_up: Achieved  # bus bandwidth of large ring collectives / link bandwidth
     scale_out: Achieved
-    in_network_all_reduce: Achieved | None = None  # above 1 where in-switch reduction saves traffic
 
     @model_validator(mode="after")
     def _has_base(self) -> Self:

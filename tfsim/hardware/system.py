@@ -12,6 +12,7 @@ from tfsim.errors import InputError, quote, unknown
 from tfsim.files import not_a_flag
 from tfsim.hardware.device import Device
 from tfsim.hardware.figures import (
+    Achieved,
     Bytes,
     BytesPerSecond,
     Count,
@@ -50,6 +51,7 @@ class LevelProfile(Strict):
     topology: Topology
     bandwidth: BytesPerSecond | None = None  # left out: that of the device's `link`
     link_bandwidth: BytesPerSecond | None = None
+    efficiency: Achieved | None = None  # achieved fraction of large rings; left out: that of the device
     in_network_reduction: bool = False
     latency: Seconds  # one hop
     call_latency: Seconds  # what a collective call costs before its first hop
@@ -168,14 +170,10 @@ class Level:
     @property
     def efficiency(self) -> float:
         """Achieved fraction of `bandwidth` in large ring collectives."""
+        if self.profile.efficiency is not None:
+            return self._own(self.profile.efficiency, "efficiency")
         found = self.system.device.efficiency
         return found.scale_out if self.profile.link == "nic" else found.scale_up
-
-    @property
-    def reduce_efficiency(self) -> float:
-        """Bus bandwidth of a large all-reduce / `bandwidth`, by in-switch reduction if it can."""
-        reduced = self.system.device.efficiency.in_network_all_reduce
-        return reduced if self.in_network_reduction and reduced is not None else self.efficiency
 
     def _own(self, figure: Figure, field: str) -> float:
         if figure.value is None:
@@ -327,7 +325,9 @@ class System:
 
     def _optional_fields(self) -> set[str]:
         return {
-            f"levels.{level.name}.{field}" for level in self.profile.levels for field in ("bandwidth", "link_bandwidth")
+            f"levels.{level.name}.{field}"
+            for level in self.profile.levels
+            for field in ("bandwidth", "link_bandwidth", "efficiency")
         } | {"host.memory"}
 
     def _site(self, figure: Figure, field: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfsim.validation.operators.collectives import COLLECTIVES
 from tfsim.validation.operators.expert_alltoall import EXPERT_ALLTOALL
 from tfsim.validation.operators.gemm import GEMM
 from tfsim.validation.operators.layers import LAYERS
@@ -10,4 +11,6 @@ from tfsim.validation.operators.pointwise import POINTWISE
 from tfsim.validation.operators.scans import SCANS
 from tfsim.validation.operators.table import Table
 
-TABLES: dict[str, Table] = {table.name: table for table in (GEMM, MOE, EXPERT_ALLTOALL, LAYERS, POINTWISE, SCANS)}
+TABLES: dict[str, Table] = {
+    table.name: table for table in (GEMM, MOE, EXPERT_ALLTOALL, COLLECTIVES, LAYERS, POINTWISE, SCANS)
+}
