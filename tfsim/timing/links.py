@@ -39,10 +39,11 @@ class SwitchConstants:
     """A collective library over links that a switch joins (NVLink), measured by fitting.
 
     ``call``, ``hop``, ``speed``: a call [s], one step [s] and the fraction of the link of the short protocol;
-    ``bulk_*``: of the bulk one, in few chunks; ``long_*``: in many, which fill the link better and start later. ``belief``: the fraction of the bulk protocol's latency that the library reckons with
-    when it chooses (NCCL changes early, so times jump). ``copy``: speed of passing a device's own share through its
-    memory, over the link's. ``send_*``: all-to-all: a call [s] (also that of a send to one device), each further peer
-    [s], and the fraction of the link; ``stream_*``: of long ones.
+    ``bulk_*``: of the bulk one, in few chunks; ``long_*``: in many, which fill the link better and start later.
+    ``belief``: the fraction of the bulk protocol's latency that the library reckons with when it chooses (NCCL changes
+    early, so times jump). ``copy``: speed of passing a device's own share through its memory, over the link's.
+    ``send_*``: all-to-all: a call [s] (also that of a send to one device), each further peer [s], and the fraction of
+    the link; ``stream_*``: of long ones.
     """
 
     call: float = constant(7e-6, 1e-6, 3e-5, unit="s")
