@@ -55,6 +55,7 @@ def _read(dimension: str, *, whole: bool = False, least: float = 0) -> BeforeVal
 
 Devices = Annotated[int, _read("count", whole=True, least=1)]
 Tokens = Annotated[int, _read("tokens", whole=True, least=1)]
+Images = Annotated[int, _read("count", whole=True)]
 Degree = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 
@@ -129,7 +130,7 @@ AnyServingPlan = Annotated[Auto | Annotated[ServingPlan, Tag("fields")], Discrim
 
 class TrainingQuestion(Strict):
     """Train on ``devices`` of ``system`` (default one node) with ``global_batch`` sequences of ``seq_len`` tokens
-    (default the model's longest) per step; ``tokens`` in all for days, money and energy.
+    (default the model's longest) and ``images`` each per step; ``tokens`` in all for days, money and energy.
 
     ``plan``: ``auto``, the fastest plan that fits, or its fields; ``fixed``: fields that ``auto`` has to keep.
     """
@@ -138,6 +139,7 @@ class TrainingQuestion(Strict):
     devices: Devices | None = None
     seq_len: Tokens | None = None
     global_batch: Annotated[int, _read("count", whole=True, least=1)]
+    images: Images = 0
     tokens: Tokens | None = None
     plan: AnyTrainingPlan = "auto"
     fixed: TrainingPlan = TrainingPlan()
@@ -154,12 +156,13 @@ class TrainingQuestion(Strict):
 
 class ServingQuestion(Strict):
     """Serve on ``devices`` of ``system`` requests of ``input_len`` prompt and ``output_len`` generated tokens. Fields
-    as in ``tfsim.serve``; ``plan``: ``auto``, the most output tokens per second and device, or its fields."""
+    and defaults as in ``tfsim.serve``; ``plan``: ``auto``, the most output tokens per second and device, or its fields."""
 
     system: Name
     devices: Devices = 1
-    input_len: Tokens
-    output_len: Tokens
+    input_len: Tokens | None = None
+    output_len: Tokens | None = None
+    images: Images | None = None
     batch: Annotated[int, _read("count", whole=True, least=1)] | None = None
     plan: AnyServingPlan = "auto"
     dtype: Name | None = None
@@ -336,7 +339,7 @@ def answer_training(
     from tfsim.training import search_plans, train
 
     system = load_system(question.system).with_overrides(overrides.set)
-    job: dict[str, Any] = {name: getattr(question, name) for name in ("devices", "seq_len", "global_batch")}
+    job: dict[str, Any] = {name: getattr(question, name) for name in ("devices", "seq_len", "global_batch", "images")}
     how: dict[str, Any] = {"precision": question.precision, "software": question.software}
     plans = None
     if isinstance(question.plan, TrainingPlan):

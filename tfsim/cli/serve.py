@@ -15,8 +15,15 @@ def serve(
     model: Annotated[str, typer.Argument(help="A name of the zoo, a tfsim YAML, or a Hugging Face config.json.")],
     on: Annotated[str, typer.Option("--on", help="The system, by name or path.", metavar="SYSTEM")],
     devices: Annotated[str, typer.Option(help="Devices in all.", metavar="N")] = "1",
-    input_len: Annotated[str, typer.Option(help="Prompt tokens of a request.", metavar="TOKENS")] = "2000",
-    output_len: Annotated[str, typer.Option(help="Generated tokens of a request.", metavar="TOKENS")] = "300",
+    input_len: Annotated[
+        str | None, typer.Option(help="Prompt tokens of a request; default 2,000.", metavar="TOKENS")
+    ] = None,
+    output_len: Annotated[
+        str | None, typer.Option(help="Generated tokens of a request; default 300.", metavar="TOKENS")
+    ] = None,
+    images: Annotated[
+        str | None, typer.Option(help="Images per request; their tokens are part of the prompt.", metavar="N")
+    ] = None,
     batch: Annotated[
         str | None, typer.Option(help="Sequences at once per replica; default as many as fit.", metavar="N")
     ] = None,
@@ -40,11 +47,12 @@ def serve(
 ) -> None:
     """Estimate serving under steady load: TTFT, TPOT, tokens/s, concurrency, and money, energy and carbon per token.
 
-    Without --tp, --pp and --ep the plan with the most output tokens per second and device is searched.
+    Without --tp, --pp and --ep the plan with the most output tokens per second and device is searched. A model that acts
+    (RT-2, OpenVLA) decodes one control step by default: an action after one image and an instruction.
     """
     plan = {name: value for name, value in {"tp": tp, "pp": pp, "ep": ep}.items() if value is not None}
     asked: dict[str, Any] = {
-        "system": on, "devices": devices, "input_len": input_len, "output_len": output_len, "batch": batch,
+        "system": on, "devices": devices, "input_len": input_len, "output_len": output_len, "batch": batch, "images": images,
         "plan": plan or "auto", "dtype": dtype, "weights_dtype": weights_dtype, "kv_dtype": kv_dtype,
         "software": software, "memory_utilization": memory_utilization, "max_batch": max_batch,
         "max_prefill_tokens": max_prefill_tokens,

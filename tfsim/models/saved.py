@@ -57,10 +57,9 @@ def saved_activations(spec: ModelSpec, parts: Sequence[Segment], recompute: str)
     if isinstance(spec.frontend, AlignmentFrontend):
         first = next(part for part in parts if part.name == spec.layer_blocks[0])
         fixed = fixed - given_bytes(first.operators, first.stream, recompute)
-    own = spec.layer_blocks
-    before = tuple(name for name in spec.all_layers[: -len(own)] if name in by_block)  # an encoder rests while decoding
-    per_layer = total(_mean([by_block[name] for name in last_period(stack)]) for stack in (own, before) if stack)
-    whole = fixed + total(by_block[name] for name in (*before, *own))
+    ran = [stack for stack in spec.stacks if stack[0] in by_block]  # encoders and towers rest while decoding
+    per_layer = total(_mean([by_block[name] for name in last_period(stack)]) for stack in ran)
+    whole = fixed + total(by_block[name] for stack in ran for name in stack)
     return Saved(by_block, fixed, per_layer, whole)
 
 

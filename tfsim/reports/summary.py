@@ -164,10 +164,11 @@ def training_section(answer: TrainingAnswer) -> Section:
     e = answer.estimate
     batch = f"{e.global_batch:,} per step = {format_tokens(e.global_batch * e.seq_len)}"
     tokens = [] if e.tokens is None else [format_tokens(e.tokens)]
+    images = [_several(e.images, "image") + " each"] if e.images else []
     return Section(
         f"Training: {e.devices:,} x {answer.system.device.name} ({e.system})",
         (
-            Fact("job", (*tokens, f"sequences of {e.seq_len:,}", batch, e.precision, e.software)),
+            Fact("job", (*tokens, f"sequences of {e.seq_len:,}", *images, batch, e.precision, e.software)),
             Fact("plan", training_plan(e.plan), _how_found(answer)),
             Fact(
                 "speed",
@@ -195,7 +196,8 @@ def training_section(answer: TrainingAnswer) -> Section:
 def serving_section(answer: ServingAnswer, above: Rates | None = None) -> Section:
     """Latency, throughput, memory and cost of serving; rates equal to those ``above`` are not said again."""
     e = answer.estimate
-    load = (f"{e.input_len:,} tokens in, {e.output_len:,} out", f"{e.weights_dtype} weights", f"{e.kv_dtype} KV cache")
+    images = f", {_several(int(e.images), 'image')} of them" if e.images else ""
+    load = (f"{e.input_len:,} tokens in{images}, {e.output_len:,} out", f"{e.weights_dtype} weights", f"{e.kv_dtype} KV cache")
     plan = [f"tp {e.tp}", f"pp {e.pp}", *([f"ep {e.ep}"] if e.ep > 1 else [])]
     spread = f"{_several(int(e.replicas), 'replica')} of {_several(int(e.tp * e.pp), 'device')}"
     return Section(
@@ -373,6 +375,7 @@ def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
         Fact(
             "TPOT", (f"{tpot}", f"{itl} under load"), f"time per output token of {e.batch:,} sequences; with prefills"
         ),
+        *_control(e),
         Fact(
             "throughput",
             (
@@ -389,6 +392,15 @@ def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
         ),
         *_phases(answer),
     ]
+
+
+def _control(e: ServingEstimate) -> list[Fact]:
+    """How often a robot gets an action."""
+    if e.control_hz is None:
+        return []
+    hz = float(e.control_hz)
+    words = f"one step is a prefill and {e.output_len - 1:,} more tokens"
+    return [Fact("control rate", (f"{_three(hz)} Hz", f"{format_time(1 / hz)} per step"), words)]
 
 
 def _prices(e: ServingEstimate) -> list[Fact]:

@@ -30,6 +30,7 @@ from tfsim.models.spec.indexer import Indexer
 from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.model import (
     ENCODER,
+    VISION,
     VISION_LEFT_OUT,
     LearnedPositions,
     ModelSpec,
@@ -52,6 +53,7 @@ __all__ = [
     "RMS_NORM",
     "RWKV",
     "S4",
+    "VISION",
     "VISION_LEFT_OUT",
     "ActivationName",
     "Additive",
