@@ -58,7 +58,8 @@ def example(model_type: str) -> dict[str, Any]:
     if model_type in ("grok1", "grok-1"):
         return {**configurations()["full"]["grok-1"]["config"], "model_type": model_type}
     if model_type in ("gemma3", "llama4"):
-        return {"model_type": model_type, "text_config": {"model_type": f"{model_type}_text"}, "vision_config": {}}
+        eyes = {"vision_use_head": False, "image_size": 896, "patch_size": 14} if model_type == "gemma3" else {}
+        return {"model_type": model_type, "text_config": {"model_type": f"{model_type}_text"}, "vision_config": eyes}
     if model_type in ORACLE_KINDS:
         return oracle_more.config(ORACLE_KINDS[model_type])
     if model_type == "kimi_k2":
@@ -248,7 +249,7 @@ def test_rotary_fields(fields: dict[str, Any], kind: str | None, theta: float, r
 
 
 def test_multimodal_takes_the_text_part() -> None:
-    spec = load("gemma3", text_config={"num_hidden_layers": 6}, vision_config={"hidden_size": 3})
+    spec = load("llama4", text_config={"num_hidden_layers": 6}, vision_config={"hidden_size": 3})
     assert spec.n_layers == 6 and "vision" in spec.note
     with pytest.raises(InputError, match="'hidden_size': not known beside the text_config"):
         load("gemma3", text_config={}, hidden_size=3)

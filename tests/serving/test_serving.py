@@ -279,6 +279,9 @@ def test_arrays_equal_scalars(
             continue
         for name, value in values(one).items():
             assert not isinstance(value, np.generic), name
+            if value is None:  # no such figure, whatever the load
+                assert values(many)[name] is None, name
+                continue
             assert values(many)[name][i] == pytest.approx(value, rel=1e-12, abs=1e-18, nan_ok=True), name
         assert many.decode.bound[i] == one.decode.bound
 

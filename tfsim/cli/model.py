@@ -141,6 +141,16 @@ def _print(facts: "ModelFacts") -> None:
         ],
         title=facts.name,
     )
+    if facts.image_tower is not None:
+        print_facts(
+            [
+                ("tower", facts.image_tower),
+                ("tokens per image", f"{facts.tokens_per_image:,}, part of the sequence"),
+                ("parameters", f"{facts.tower_parameters:,}, projector included"),
+                ("FLOPs per image", f"{_flops(facts.tower_flops_per_image).strip()}  forward, once per image"),
+            ],
+            title="Images",
+        )
     print_facts(
         [
             ("total", f"{p.total:,}"),

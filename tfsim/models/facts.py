@@ -22,12 +22,13 @@ class ModelFacts:
     """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.
 
     ``layers``: the pattern of block names; ``blocks``: what each is; ``reads``: what it reads if not tokens; ``head``:
-    what it answers if not with logits over tokens; ``decodes``: whether it generates text; ``encoder_layers``: number
+    what it answers if not with text; ``action_tokens``: decoded per control step of a robot; ``decodes``: whether it generates text; ``encoder_layers``: number
     and pattern of its encoder's; ``positions``: how they are told apart; ``formats``: number formats of the stored
     weights, the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``:
     all weights in ``dtype``; ``kv_bytes_per_token``: cached, mean over ``seq_len`` tokens (windows forget);
     ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``state_bytes_per_sequence``: recurrent states, whatever its
-    length; ``training_flops_per_token``: forward and backward, by convention; ``prefill_flops_per_token``: forward,
+    length; ``image_tower``: what looks at images, in words, of ``tower_parameters`` (its projector included), which
+    makes ``tokens_per_image`` of an image with ``tower_flops_per_image``; ``training_flops_per_token``: forward and backward, by convention; ``prefill_flops_per_token``: forward,
     causal mask counted as executed; ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the
     model does not decode).
     """
@@ -58,6 +59,11 @@ class ModelFacts:
     seq_len: int
     kv_bytes_per_sequence: Number
     state_bytes_per_sequence: Number
+    image_tower: str | None
+    tower_parameters: int
+    tokens_per_image: int
+    tower_flops_per_image: Number
+    action_tokens: int
     training_flops_per_token: dict[str, Number]
     prefill_flops_per_token: Number
     decode_flops_per_token: Number
@@ -101,7 +107,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         encoder_layers=f"{model.encoder.n_layers}: {model.encoder.layers}" if model.encoder else None,
         blocks={name: describe(block) for name, block in model.all_blocks.items()},
         reads=model.frontend.describe() if model.frontend else None,
-        head=None if isinstance(model.head, LMHead) else model.head.describe(),
+        head=None if isinstance(model.head, LMHead) and not model.action_tokens else model.head.describe(),
         decodes=model.decodes,
         vocab_size=model.vocab_size,
         tied_embeddings=model.tied_embeddings,
@@ -117,10 +123,23 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         seq_len=length,
         kv_bytes_per_sequence=cached,
         state_bytes_per_sequence=state_bytes(model, batch=1, dtype=dtype),
+        image_tower=_tower(model.vision) if model.vision else None,
+        tower_parameters=parameters(model.vision).total if model.vision else 0,
+        tokens_per_image=model.tokens_per_image,
+        tower_flops_per_image=count(model.vision).flops if model.vision else 0,
+        action_tokens=model.action_tokens,
         training_flops_per_token=per_token,
         prefill_flops_per_token=_each(training_flops(model, length, "exact"), 3 * length),
         decode_flops_per_token=decode,
     )
+
+
+def _tower(tower: ModelSpec) -> str:
+    """An image tower in words: input, layers of each stack, and what becomes a token."""
+    assert tower.frontend is not None
+    stacks = [spec for spec in (tower.encoder, tower) if spec is not None]
+    layers = (f"{n} x {describe(spec.blocks[name])}" for spec in stacks for name, n in spec.block_counts.items())
+    return f"{tower.frontend.describe()}; {' beside '.join(layers)}; {tower.head.describe()}"
 
 
 def describe(block: Block) -> str:

@@ -137,6 +137,7 @@ def model_section(facts: ModelFacts) -> Section:
                     *([f"at most {facts.max_seq_len:,} tokens"] if facts.max_seq_len else []),
                 ),
             ),
+            *_image_facts(facts),
             Fact("weights", tuple(weights)),
             *_cache_facts(facts),
             Fact(
@@ -145,6 +146,18 @@ def model_section(facts: ModelFacts) -> Section:
             ),
         ),
     )
+
+
+def _image_facts(facts: ModelFacts) -> list[Fact]:
+    """What an image costs, and what a robot is told, where the model has such parts."""
+    found = []
+    if facts.image_tower is not None:
+        work = f"{format_flops(float(facts.tower_flops_per_image))} each in a tower of"
+        size = f"{work} {format_count(facts.tower_parameters)} parameters"
+        found.append(Fact("images", (f"{facts.tokens_per_image:,} tokens each", size)))
+    if facts.action_tokens and facts.head is not None:
+        found.append(Fact("head", (facts.head,)))
+    return found
 
 
 def _cache_facts(facts: ModelFacts) -> list[Fact]:
@@ -373,7 +386,7 @@ def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
     return [
         Fact("TTFT", (f"{ttft}",), "time to first token: one prefill on an idle engine, no queueing"),
         Fact(
-            "TPOT", (f"{tpot}", f"{itl} under load"), f"time per output token of {e.batch:,} sequences; with prefills"
+            "TPOT", (f"{tpot}", f"{itl} under load"), f"time per output token of {_several(int(e.batch), 'sequence')}; with prefills"
         ),
         *_control(e),
         Fact(

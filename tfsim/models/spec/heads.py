@@ -110,7 +110,8 @@ class Merger(Strict):
 
     def describe(self) -> str:
         """Such as "4 patches to a token of 2,048"."""
-        return f"{self.patches} patches to a token of {self.joined[-1]:,}"
+        from_each = "each patch" if self.patches == 1 else f"{self.patches} patches"
+        return f"{from_each} to a token of {self.joined[-1]:,}"
 
 
 class NoHead(Strict):
