@@ -156,7 +156,8 @@ class TrainingQuestion(Strict):
 
 class ServingQuestion(Strict):
     """Serve on ``devices`` of ``system`` requests of ``input_len`` prompt and ``output_len`` generated tokens. Fields
-    and defaults as in ``tfsim.serve``; ``plan``: ``auto``, the most output tokens per second and device, or its fields."""
+    and defaults as in ``tfsim.serve``; ``plan``: ``auto``, the most output tokens per second and device, or its
+    fields."""
 
     system: Name
     devices: Devices = 1

@@ -47,13 +47,13 @@ def serve(
 ) -> None:
     """Estimate serving under steady load: TTFT, TPOT, tokens/s, concurrency, and money, energy and carbon per token.
 
-    Without --tp, --pp and --ep the plan with the most output tokens per second and device is searched. A model that acts
+    Without --tp, --pp and --ep the plan with the most output tokens per second and device is searched. A robot's model
     (RT-2, OpenVLA) decodes one control step by default: an action after one image and an instruction.
     """
     plan = {name: value for name, value in {"tp": tp, "pp": pp, "ep": ep}.items() if value is not None}
     asked: dict[str, Any] = {
-        "system": on, "devices": devices, "input_len": input_len, "output_len": output_len, "batch": batch, "images": images,
-        "plan": plan or "auto", "dtype": dtype, "weights_dtype": weights_dtype, "kv_dtype": kv_dtype,
+        "system": on, "devices": devices, "input_len": input_len, "output_len": output_len, "batch": batch,
+        "images": images, "plan": plan or "auto", "dtype": dtype, "weights_dtype": weights_dtype, "kv_dtype": kv_dtype,
         "software": software, "memory_utilization": memory_utilization, "max_batch": max_batch,
         "max_prefill_tokens": max_prefill_tokens,
     }  # fmt: skip

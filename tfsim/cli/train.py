@@ -58,7 +58,8 @@ def train(
     plan = {name: value for name, value in fields.items() if value is not None}
     search = auto or top is not None or not plan
     asked: dict[str, Any] = {
-        "system": on, "devices": devices, "seq_len": seq_len, "global_batch": global_batch, "images": images, "tokens": tokens,
+        "system": on, "devices": devices, "seq_len": seq_len, "global_batch": global_batch, "images": images,
+        "tokens": tokens,
         "plan": "auto" if search else plan, "fixed": plan if search else {},
         "precision": precision, "software": software,
     }  # fmt: skip

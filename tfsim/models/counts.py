@@ -313,7 +313,9 @@ def count(
         raise InputError(f"dropout: {quote(dropout)} is not one probability in [0, 1)")
     read = source if model.reads_source else past + seq
     seen = read_images(model, images, "encoder_len" if model.reads_source else "seq_len", read)
-    common_shape(images=seen, batch=batch_, seq_len=seq, past_len=past, **({} if source is None else {"encoder_len": source}))
+    common_shape(
+        images=seen, batch=batch_, seq_len=seq, past_len=past, **({} if source is None else {"encoder_len": source})
+    )
     run = Style(dtype, style, attention, float(rate))
     shape = Shape(
         batch_,

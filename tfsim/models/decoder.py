@@ -102,9 +102,7 @@ def _tower(tower: ModelSpec, shape: Shape) -> Iterator[Segment]:
         return
     for part in segments(tower, tower_shape(tower, shape)):
         also = tuple(replace(t, name=f"{VISION}{t.name}") for t in part.given)
-        yield replace(
-            part, name=f"{VISION}{part.name}", operators=tuple(prefixed(VISION, part.operators)), given=also
-        )
+        yield replace(part, name=f"{VISION}{part.name}", operators=tuple(prefixed(VISION, part.operators)), given=also)
 
 
 def _encoder(spec: ModelSpec, encoder: ModelSpec, shape: Shape) -> Iterator[Segment]:

@@ -210,7 +210,11 @@ def serving_section(answer: ServingAnswer, above: Rates | None = None) -> Sectio
     """Latency, throughput, memory and cost of serving; rates equal to those ``above`` are not said again."""
     e = answer.estimate
     images = f", {_several(int(e.images), 'image')} of them" if e.images else ""
-    load = (f"{e.input_len:,} tokens in{images}, {e.output_len:,} out", f"{e.weights_dtype} weights", f"{e.kv_dtype} KV cache")
+    load = (
+        f"{e.input_len:,} tokens in{images}, {e.output_len:,} out",
+        f"{e.weights_dtype} weights",
+        f"{e.kv_dtype} KV cache",
+    )
     plan = [f"tp {e.tp}", f"pp {e.pp}", *([f"ep {e.ep}"] if e.ep > 1 else [])]
     spread = f"{_several(int(e.replicas), 'replica')} of {_several(int(e.tp * e.pp), 'device')}"
     return Section(
@@ -386,7 +390,9 @@ def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
     return [
         Fact("TTFT", (f"{ttft}",), "time to first token: one prefill on an idle engine, no queueing"),
         Fact(
-            "TPOT", (f"{tpot}", f"{itl} under load"), f"time per output token of {_several(int(e.batch), 'sequence')}; with prefills"
+            "TPOT",
+            (f"{tpot}", f"{itl} under load"),
+            f"time per output token of {_several(int(e.batch), 'sequence')}; with prefills",
         ),
         *_control(e),
         Fact(

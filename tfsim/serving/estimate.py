@@ -62,8 +62,8 @@ class ServingEstimate:
     - ``itl_ms``: mean time between the tokens of a sequence under full load, other requests' prefills included;
     - ``request_latency_s``: ttft + (output_len - 1) x itl;
     - ``output_tokens_per_s``, ``total_tokens_per_s`` (prompt tokens too), ``requests_per_s``: of all replicas;
-    - ``control_hz``: actions per second of a robot that waits for each, 1 / (ttft + (output_len - 1) x tpot); None for a
-      model that does not act;
+    - ``control_hz``: actions per second of a robot that waits for each, 1 / (ttft + (output_len - 1) x tpot); None for
+      a model that does not act;
     - ``*_per_million_*``, ``joules_per_output_token``: of all devices, at maximum power; None where a rate is unknown,
       and ``cost_note`` says what to give.
     """

@@ -22,8 +22,8 @@ USABLE = 0.95  # PyTorch's caching allocator leaves a few per cent in fragments;
 class Job:
     """A model trained on a system, with the precision policy and software style; the numbers may be arrays.
 
-    ``model``: without its image tower where there are no ``images`` (per sequence); ``text_only`` says that one was left
-    out."""
+    ``model``: without its image tower where there are no ``images`` (per sequence); ``text_only`` says that one was
+    left out."""
 
     model: ModelSpec
     system: System

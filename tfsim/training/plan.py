@@ -25,7 +25,8 @@ class Grid:
     """Jobs and plans, one per element of equally long arrays.
 
     ``devices`` = tp x pp x dp; ``ep`` and ``etp`` cut the experts over the same tp x dp devices; ``global_batch`` and
-    ``micro_batch`` in sequences (micro_batch per data-parallel rank); ``images`` per sequence; ``recompute``: index into RECOMPUTE.
+    ``micro_batch`` in sequences (micro_batch per data-parallel rank); ``images`` per sequence;
+    ``recompute``: index into RECOMPUTE.
     """
 
     devices: Array

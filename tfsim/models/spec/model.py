@@ -214,9 +214,7 @@ class ModelSpec(Strict):
         """The layers of each stack in the order they run, by block name: an image tower's (``vision.layer``), an
         encoder's (``encoder.layer``), its own."""
         inner = ((VISION, self.vision), (ENCODER, self.encoder))
-        before = (
-            tuple(f"{prefix}{name}" for name in stack) for prefix, spec in inner if spec for stack in spec.stacks
-        )
+        before = (tuple(f"{prefix}{name}" for name in stack) for prefix, spec in inner if spec for stack in spec.stacks)
         return (*before, self.layer_blocks)
 
     @property
