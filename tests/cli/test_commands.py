@@ -49,6 +49,13 @@ def json_of(args: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
         ([*TRAIN, "--zero-stage", "0", "--dp", "8"], ["does not fit", "nearest plan that fits"]),
         (SERVE, ["TTFT", "TPOT", "concurrency", "per million output tokens", "prefill", "decode"]),
         (["serve", "llama-3.1-70b", "--on", "l4-1x"], ["does not fit", "┃"]),
+        (["model", "show", "llama-4-scout"], ["144, part of the sequence", "871,932,416, projector", "1.016 TFLOP"]),
+        (["model", "show", "rt-2-pali-x-55b"], ["8 tokens of 256 bins per control step"]),
+        (["serve", "openvla-7b", "--on", "dgx-h100"], ["288 tokens in, 1 image of them, 7 out", "control rate", "Hz"]),
+        (
+            ["train", "qwen3-vl-2b", "--on", "dgx-h100", "--global-batch", "8", "--seq-len", "2k", "--images", "2"],
+            ["2 images each", "image tower"],
+        ),
         ([*SERVE, "--tp", "2", "--devices", "4", "--kv-dtype", "fp8"], ["2 replicas of 2 devices", "fp8 KV cache"]),
     ],
     ids=" ".join,

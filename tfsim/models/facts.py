@@ -21,16 +21,17 @@ USUAL_SEQ_LEN = 8192
 class ModelFacts:
     """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.
 
-    ``layers``: the pattern of block names; ``blocks``: what each is; ``reads``: what it reads if not tokens; ``head``:
-    what it answers if not with text; ``action_tokens``: decoded per control step of a robot; ``decodes``:
-    whether it generates text; ``encoder_layers``: number and pattern of its encoder's; ``positions``: how they are told apart; ``formats``: number formats of the stored
-    weights, the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``:
-    all weights in ``dtype``; ``kv_bytes_per_token``: cached, mean over ``seq_len`` tokens (windows forget);
-    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``state_bytes_per_sequence``: recurrent states, whatever its
-    length; ``image_tower``: what looks at images, in words, of ``tower_parameters`` (its projector included), which
-    makes ``tokens_per_image`` of an image with ``tower_flops_per_image``; ``training_flops_per_token``: forward and
-    backward, by convention; ``prefill_flops_per_token``: forward, causal mask counted as executed; ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the
-    model does not decode).
+    ``layers``: the pattern of block names; ``blocks``: what each is; ``reads``: what it reads if not tokens;
+    ``head``: what it answers if not with text; ``action_tokens``: decoded per control step of a robot; ``decodes``:
+    whether it generates text; ``encoder_layers``: number and pattern of its encoder's; ``positions``: how they are
+    told apart; ``formats``: number formats of the stored weights, the most used first; ``weight_bytes``: as
+    published, quantisation scales included; ``weight_bytes_as``: all weights in ``dtype``; ``kv_bytes_per_token``:
+    cached, mean over ``seq_len`` tokens (windows forget); ``kv_bytes_per_sequence``: of ``seq_len`` tokens;
+    ``state_bytes_per_sequence``: recurrent states, whatever its length; ``image_tower``: what looks at images, in
+    words, of ``tower_parameters`` (its projector included), which makes ``tokens_per_image`` of an image with
+    ``tower_flops_per_image``; ``training_flops_per_token``: forward and backward, by convention;
+    ``prefill_flops_per_token``: forward, causal mask counted as executed; ``decode_flops_per_token``: one new token
+    after ``seq_len`` cached ones (0: the model does not decode).
     """
 
     name: str

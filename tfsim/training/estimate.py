@@ -29,7 +29,8 @@ from tfsim.units import Array, format_bytes, format_percent, format_time
 class TrainingEstimate:
     """Training of one model on one system. Numbers, or arrays of the broadcast shape of the arguments.
 
-    ``images``: per sequence (0: the text part alone); ``image_tower`` in ``time``: all of the tower's work.
+    ``images``: per sequence (0: the text part alone); ``image_tower`` in ``time``: the tower's work in the
+    slowest stage.
     ``time``: seconds of one step by part (sums to ``step_time_s``); ``bounds``: the same seconds by what limits them;
     ``memory``: bytes on the fullest device by part (sums to ``memory_bytes``); a plan may need ``usable_bytes`` of the
     ``capacity_bytes`` (the rest is lost to fragments). ``mfu``: by FLOP convention, against the dense ``peak_flops`` of
