@@ -141,6 +141,7 @@ def test_what_is_no_tower_is_refused() -> None:
         ({"head": {"kind": "none"}}, "head of kind merger"),
         ({"head": {"kind": "merger", "patches": 2305, "joined": [8]}}, "fewer patches than"),
         ({"head": {**data["vision"]["head"], "joins_encoder": True}}, "joins_encoder"),
+        ({"vision": data["vision"]}, r"vision\.vision: the image tower belongs to the whole model"),
     ):
         with pytest.raises(ValueError, match=words):
             ModelSpec.model_validate({**data, "vision": {**data["vision"], **wrong}})

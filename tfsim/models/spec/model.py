@@ -174,6 +174,9 @@ class ModelSpec(Strict):
     @model_validator(mode="after")
     def _images(self) -> ModelSpec:
         tower = self.vision
+        for name, inner in (("encoder", self.encoder), ("vision", tower)):
+            if inner is not None and inner.vision is not None:
+                raise ValueError(f"{name}.vision: the image tower belongs to the whole model")
         if tower is not None and not (isinstance(tower.frontend, PatchFrontend) and isinstance(tower.head, Merger)):
             raise ValueError("vision: an image tower has a frontend of patches and a head of kind merger")
         if tower is not None and not self.tokens_per_image:
