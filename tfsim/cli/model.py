@@ -93,7 +93,8 @@ def routing(
     tokens: Annotated[str, typer.Option(help="Tokens routed at once.", metavar="TOKENS")] = "8192",
     skew: Annotated[float, typer.Option(help="Popularity falls with rank as rank**-skew; 0: uniform.")] = 0.0,
     capacity_factor: Annotated[
-        float | None, typer.Option(help="An expert drops what is beyond this many mean loads (Switch).")
+        float | None,
+        typer.Option(help="An expert drops what exceeds so many mean loads; default the model's."),
     ] = None,
     ignore_field: IgnoreField = None,
     json: Json = False,
