@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfsim.cli.options import Carbon, IgnoreField, Json, Power, Price, Pue, Set, checked, overrides
+from tfsim.cli.options import Carbon, IgnoreField, Json, Power, Price, Pue, Set, WeightsDtype, checked, overrides
 from tfsim.cli.shell import new_app
 
 app = new_app()
@@ -31,7 +31,7 @@ def serve(
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.", metavar="N")] = None,
     ep: Annotated[int | None, typer.Option(min=1, help="Devices that experts are spread over.", metavar="N")] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format of activations: bf16, fp16, fp32.")] = None,
-    weights_dtype: Annotated[str | None, typer.Option(help="Number format of the weights, such as fp8.")] = None,
+    weights_dtype: WeightsDtype = None,
     kv_dtype: Annotated[str | None, typer.Option(help="Number format of the KV cache, such as fp8.")] = None,
     software: Annotated[str, typer.Option(help="graph, fused, eager, flash-1 or unfused-attention.")] = "graph",
     memory_utilization: Annotated[float, typer.Option(help="Share of the memory that the engine uses.")] = 0.9,

@@ -36,7 +36,7 @@ def train(
     top: Annotated[
         int | None, typer.Option(min=1, help="Print a table of the best plans instead.", metavar="N")
     ] = None,
-    precision: Annotated[str, typer.Option(help="bf16, bf16-grads, fp16, fp8 or fp32.")] = "bf16",
+    precision: Annotated[str, typer.Option(help="bf16, bf16-grads, fp16, fp8, tf32 or fp32.")] = "bf16",
     software: Annotated[str, typer.Option(help="fused, eager, graph, flash-1 or unfused-attention.")] = "fused",
     price: Price = None,
     power: Power = None,

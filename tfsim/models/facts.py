@@ -10,6 +10,7 @@ from tfsim.models.conventions import conventions_of, training_flops
 from tfsim.models.counts import Parameters, cache_bytes, count, parameters, state_bytes, stored_weights
 from tfsim.models.positions import describe_positions
 from tfsim.models.spec import Block, LMHead, ModelSpec
+from tfsim.models.weights import with_weights
 from tfsim.operators.core import total
 from tfsim.operators.formats import FORMAT_NAMES, element_bytes
 from tfsim.units import Number
@@ -24,14 +25,14 @@ class ModelFacts:
     ``layers``: the pattern of block names; ``blocks``: what each is; ``reads``: what it reads if not tokens;
     ``head``: what it answers if not with text; ``action_tokens``: decoded per control step of a robot; ``decodes``:
     whether it generates text; ``encoder_layers``: number and pattern of its encoder's; ``positions``: how they are
-    told apart; ``formats``: number formats of the stored weights, the most used first; ``weight_bytes``: as
-    published, quantisation scales included; ``weight_bytes_as``: all weights in ``dtype``; ``kv_bytes_per_token``:
-    cached, mean over ``seq_len`` tokens (windows forget); ``kv_bytes_per_sequence``: of ``seq_len`` tokens;
-    ``state_bytes_per_sequence``: recurrent states, whatever its length; ``image_tower``: what looks at images, in
-    words, of ``tower_parameters`` (its projector included), which makes ``tokens_per_image`` of an image with
-    ``tower_flops_per_image``; ``training_flops_per_token``: forward and backward, by convention;
-    ``prefill_flops_per_token``: forward, causal mask counted as executed; ``decode_flops_per_token``: one new token
-    after ``seq_len`` cached ones (0: the model does not decode).
+    told apart; ``weights_dtype``: the format asked for (None: as published); ``formats``: number formats of the stored
+    weights, the most used first; ``weight_bytes``: in them, quantisation scales included; ``weight_bytes_as``: all
+    weights in ``dtype``; ``kv_bytes_per_token``: cached, mean over ``seq_len`` tokens (windows forget);
+    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``state_bytes_per_sequence``: recurrent states, whatever its
+    length; ``image_tower``: what looks at images, in words, of ``tower_parameters`` (its projector included), which
+    makes ``tokens_per_image`` of an image with ``tower_flops_per_image``; ``training_flops_per_token``: forward and
+    backward, by convention; ``prefill_flops_per_token``: forward, causal mask counted as executed;
+    ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the model does not decode).
     """
 
     name: str
@@ -51,6 +52,7 @@ class ModelFacts:
     max_seq_len: int | None
     positions: str
     parameters: Parameters
+    weights_dtype: str | None
     formats: tuple[str, ...]
     weight_bytes: Number
     dtype: str
@@ -74,14 +76,19 @@ class ModelFacts:
         return {**self.__dict__, "parameters": self.parameters.to_dict(), "formats": list(self.formats)}
 
 
-def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "bf16") -> ModelFacts:
+def model_facts(
+    model: ModelSpec, *, seq_len: int | None = None, dtype: str = "bf16", weights_dtype: str | None = None
+) -> ModelFacts:
     """The facts of ``model`` for sequences of ``seq_len`` tokens (default 8,192, or less if the model takes less) with
-    activations and cache in ``dtype``.
+    activations and cache in ``dtype``, and weights in ``weights_dtype`` (see tfsim.models.weights; default: as
+    published).
 
-    Raises InputError for a seq_len or dtype out of range.
+    Raises InputError for a seq_len, dtype or weights_dtype out of range.
     """
     if dtype not in FORMAT_NAMES:
         raise unknown("dtype", dtype, FORMAT_NAMES)
+    if weights_dtype is not None:
+        model = with_weights(model, weights_dtype, dtype)
     own = model.frontend.seq_len if model.frontend else model.max_seq_len
     length = min(USUAL_SEQ_LEN, own or USUAL_SEQ_LEN) if seq_len is None else seq_len
     source = length if model.reads_source else None
@@ -115,6 +122,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         max_seq_len=model.max_seq_len,
         positions=describe_positions(model),
         parameters=params,
+        weights_dtype=weights_dtype,
         formats=tuple(sorted(sizes, key=lambda name: -sizes[name])),
         weight_bytes=total(sizes.values()),
         dtype=dtype,

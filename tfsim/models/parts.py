@@ -13,6 +13,9 @@ from tfsim.operators.formats import element_bytes
 from tfsim.operators.matmul import linear
 from tfsim.units import Number, ceil_div
 
+MATRIX_GROUPS = ("attn", "ffn_dense", "moe_routed", "moe_shared", "ssm", "rnn")
+"""Parameter groups of the blocks' matrices: what is put into a format as a whole. Routers and norms are not."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockContext:

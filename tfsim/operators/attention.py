@@ -21,7 +21,7 @@ def pairs_twice(q_len: Number, past_len: Number, span: Number | None, *, chunked
     if span is None:
         return end * end - past_len * past_len
     if chunked:
-        return _chunk_area(end, span) - _chunk_area(past_len, span)
+        return chunk_area(end, span) - chunk_area(past_len, span)
     below, above = minimum(end, span), minimum(past_len, span)
     return (below * below - above * above) + 2 * span * ((end - below) - (past_len - above))
 
@@ -34,7 +34,8 @@ def banded_pairs_twice(seq_len: Number, span: Number | None) -> Number:
     return 2 * (seq_len * (2 * reach + 1) - reach * (reach + 1))
 
 
-def _chunk_area(n: Number, chunk: Number) -> Number:
+def chunk_area(n: Number, chunk: Number) -> Number:
+    """Sum of squares of the lengths of the chunks that ``n`` tokens fall into."""
     whole = n // chunk
     rest = n - whole * chunk
     return whole * chunk * chunk + rest * rest

@@ -144,6 +144,15 @@ def gate(name: str, gate_out: Tensor, up: Tensor, function: str, *, elements: Nu
     return [pointwise(name, "pointwise", out, saves=(gate_out, up), vector_flops=9 * elements, inputs=2, style=style)]
 
 
+def sigmoid_gate(name: str, gates: Tensor, y: Tensor, *, opened: Number, style: Style) -> Operator:
+    """y * sigmoid(gates), ``opened`` gates in all; eager keeps the sigmoid, a fused kernel its input."""
+    kept = activation(name, opened, style) if style.eager else gates
+    out = activation(f"{name}d", y.elements, style)
+    passes = 2 if style.eager else 1
+    work = 5 * y.elements
+    return pointwise(name, "pointwise", out, saves=(kept, y), vector_flops=work, inputs=2, passes=passes, style=style)
+
+
 def softmax(name: str, x: Tensor, out: Tensor, *, rows: Number, width: Number, style: Style) -> Operator:
     """Softmax over the last dimension of [rows, width] in fp32 (a router's scores); keeps its result."""
     read = rows * width * x.bytes_per_element

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tfsim.hardware import System
 from tfsim.models.decoder import Segment, segments
+from tfsim.models.parts import MATRIX_GROUPS
 from tfsim.models.shape import Shape, Shards
 from tfsim.models.spec import ModelSpec
 from tfsim.operators.backward import backward, recompute
@@ -50,8 +51,7 @@ class LayerCost:
 
 def compute_spec(model: ModelSpec, policy: Precision) -> ModelSpec:
     """The model with its matmuls in the policy's formats: block matmuls in ``matmul``, all else in ``compute``."""
-    groups = ("attn", "ffn_dense", "moe_routed", "moe_shared")
-    formats = {} if policy.matmul == policy.compute else dict.fromkeys(groups, policy.matmul)
+    formats = {} if policy.matmul == policy.compute else dict.fromkeys(MATRIX_GROUPS, policy.matmul)
     blocks = {name: block.model_copy(update={"formats": {}}) for name, block in model.blocks.items()}
     beside = {"encoder": model.encoder, "vision": model.vision}
     inner = {name: None if spec is None else compute_spec(spec, policy) for name, spec in beside.items()}

@@ -101,6 +101,8 @@ FAMILIES: dict[str, Family] = {
     "mimo_v2_flash": Family(windowed.MIMO_V2, windowed.mimo_v2),
     "step3p5": Family(windowed.STEP3, windowed.step3, modules.STEP3_MODULES, "step3"),
     "glm4_moe": Family(modern.GLM4_MOE, modern.glm4_moe),
+    "minimax": Family(modern.MINIMAX, modern.minimax, modules.MIXTRAL_MODULES),
+    "minimax_text_01": Family(modern.MINIMAX, modern.minimax, modules.MIXTRAL_MODULES, "minimax"),
     "minimax_m2": Family(modern.MINIMAX_M2, modern.minimax_m2, modules.MIXTRAL_MODULES),
     "qwen3_vl_text": Family(modern.QWEN3_VL, modern.qwen3_vl, family="qwen3_vl"),
     "qwen3_vl_moe_text": Family(modern.QWEN3_VL_MOE, modern.qwen3_vl_moe, modules.QWEN_MOE_MODULES, "qwen3_vl_moe"),

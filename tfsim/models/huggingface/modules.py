@@ -18,6 +18,7 @@ from tfsim.models.spec import (
     DenseFFN,
     GatedDelta,
     Indexer,
+    LinearAttention,
     Mamba,
     Mamba2,
     MoE,
@@ -30,6 +31,8 @@ _ATTENTION = {
     "qkv_proj": "self_attn.qkv_proj",
     "o_proj": "self_attn.o_proj",
     "g_proj": "self_attn.g_proj",
+    "output_gate": "self_attn.output_gate",
+    "out_proj": "self_attn.out_proj",
     "index_q_proj": "self_attn.indexer.wq_b",
     "index_k_proj": "self_attn.indexer.wk",
     "index_weights": "self_attn.indexer.weights_proj",
@@ -245,6 +248,9 @@ def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
     elif isinstance(mixer, GatedDelta):
         inputs = ("qkvz", "ba") if mixer.fused_input else ("qkv", "z", "b", "a")
         groups = {"ssm": (*(f"in_proj_{name}" for name in inputs), "out_proj")}
+    elif isinstance(mixer, LinearAttention):
+        projected = ("qkv_proj",) if mixer.fused_qkv else ("q_proj", "k_proj", "v_proj")
+        groups = {"attn": (*projected, *(("output_gate",) if mixer.gated else ()), "out_proj")}
     elif isinstance(mixer, Mamba):
         groups = {"ssm": ("in_proj", "x_proj", "dt_proj", "out_proj")}
     elif isinstance(mixer, Mamba2):

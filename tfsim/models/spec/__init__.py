@@ -27,6 +27,7 @@ from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
 from tfsim.models.spec.frontends import AudioFrontend, Frontend, PatchFrontend
 from tfsim.models.spec.heads import Classifier, Head, LMHead, MaskedLMHead, Merger, NoHead, Pooler, Projection
 from tfsim.models.spec.indexer import Indexer
+from tfsim.models.spec.linear import LinearAttention
 from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.model import (
     ENCODER,
@@ -76,6 +77,7 @@ __all__ = [
     "Indexer",
     "LMHead",
     "LearnedPositions",
+    "LinearAttention",
     "Mamba",
     "Mamba2",
     "MaskedLMHead",
