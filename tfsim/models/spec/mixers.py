@@ -129,7 +129,9 @@ class Attention(MixerSpec):
     def queries_by_head(self) -> bool:
         """Whether each head's queries lie together in memory, by a copy or because a rotated and a plain part are
         concatenated: a fused kernel lays its output out like its queries."""
-        return self.head_major or bool(self.rope and self.rope.rotary_dim and self.rope.rotary_dim < self.d_head)
+        rope = self.rope
+        parts = rope is not None and not rope.whole_head and (rope.rotary_dim or self.d_head) < self.d_head
+        return self.head_major or parts
 
     @property
     def n_parts(self) -> int:
