@@ -82,7 +82,8 @@ def _branches(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     """Gemma-4: a dense FFN on the normalised stream beside experts on the stream itself, a norm around each."""
     spec, shape = context.spec, context.shape
     stream = Tensor("stream.middle", x.elements, x.bytes_per_element)
-    before, after = _moves(context, moe, x, x)
+    summed = residual("ffn.sum", x.elements, shape.style)
+    before, after = _moves(context, moe, x, summed.output)
     ops = list(before)
     if moe.shared is not None:
         ops += _shared_expert(context, moe, moe.shared, x)
@@ -90,7 +91,7 @@ def _branches(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     ops.append(model_norm("experts_norm", stream, spec, shape))
     ops += routed_experts(context, moe, ops[-1].output, scored=stream)
     ops.append(model_norm("post_experts_norm", ops[-1].output, spec, shape))
-    return [*ops, residual("ffn.sum", x.elements, shape.style), *after]
+    return [*ops, summed, *after]
 
 
 def _moves(context: BlockContext, moe: MoE, x: Tensor, y: Tensor) -> tuple[list[Operator], list[Operator]]:
@@ -244,6 +245,8 @@ def _choose(context: BlockContext, moe: MoE, logits: Operator) -> list[Operator]
     kept: tuple[Tensor, ...] = (index,)
     if moe.normalize_top_k:
         kept += (Tensor("router.weight_sum", tokens, 4), weights)
+    if moe.router_scales:
+        kept += (activation("router.chosen_scales", tokens * k, style), Tensor("router.unscaled", tokens * k, 4))
     if moe.n_groups > 1:
         kept += (Tensor("router.group_index", tokens * 2 * moe.n_groups, 8),)
     choosing = pointwise("router.choose", "pointwise", weights, saves=kept, vector_flops=tokens * n, style=style)

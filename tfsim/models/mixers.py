@@ -149,6 +149,7 @@ def attend(
         scores_fp32=mixer.scores_fp32,
         score_copies=1 if mixer.logit_softcap else 0,
         sinks=1 if mixer.sinks else 0,
+        by_head=mixer.queries_by_head,
         weights=sinks,
     )
     if mixer.stored_mask and shape.style.attention == "eager":

@@ -61,6 +61,7 @@ def apply_norm(
         late_cast=spec.late_cast,
         one_kernel=spec.fused,
         two_inputs=spec.two_inputs,
+        power=spec.power,
         weight_copies=copies,
         fmt=fmt,
     )
@@ -98,7 +99,7 @@ def project(
 def rope_tables(rope: Rope, width: int, context: BlockContext) -> tuple[Tensor, ...]:
     """Cosines and sines of one pass: shared by all layers of the same rotary base; interleaved pairs need half."""
     shape = context.shape
-    rotated = rope.rotary_dim or width
+    rotated = width if rope.whole_head else rope.rotary_dim or width
     elements = shape.seq_len * (rotated // 2 if rope.interleaved else rotated)
     return tuple(
         Tensor(f"rope.{rope.theta:g}.{rotated}.{part}", elements, shape.style.act, scope="model")

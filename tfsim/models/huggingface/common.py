@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tfsim.models.huggingface.fields import Fields
 from tfsim.models.huggingface.harmless import words
@@ -197,9 +197,9 @@ def overrides(f: Fields, layers: Sequence[int], known: Sequence[str]) -> dict[st
     return dict(first)
 
 
-def positions(n: int) -> dict[str, Any]:
+def positions(n: int, indices: Literal["batch", "sequence", "stored"] = "batch") -> dict[str, Any]:
     """A table of ``n`` learned positions, as an extra of a decoder."""
-    return {"positions": LearnedPositions(n_positions=n)}
+    return {"positions": LearnedPositions(n_positions=n, indices=indices)}
 
 
 def stack_fields(decoder: Decoder, layers: Sequence[Block], dtype: str) -> dict[str, Any]:

@@ -197,12 +197,14 @@ def transformer_2017(f: Fields) -> Decoder:
     return replace(base, encoder=inner)
 
 
-def _t5(f: Fields, encoder_ffns: Sequence[FFN], decoder_ffns: Sequence[FFN]) -> Decoder:
-    """Pre-norm without biases; each stack's relative biases are one table, added in every layer."""
+def _t5(f: Fields, encoder_ffns: Sequence[FFN], decoder_ffns: Sequence[FFN], *, masks_source: bool) -> Decoder:
+    """Pre-norm without biases; each stack's relative biases are one table, added in every layer. ``masks_source``: the
+    encoder is given a mask of its padding even where there is none."""
     _generates(f)
     n_heads = f.size("num_heads")
     seen = Attention(n_heads=n_heads, n_kv_heads=n_heads, d_head=f.size("d_kv"), softmax_fp32=False, causal=False)
-    masked = seen.model_copy(update={"causal": True})
+    masked = seen.model_copy(update={"causal": True, "given_mask": True})
+    read = seen.model_copy(update={"given_mask": masks_source})
     biases = RelativePositions(n_buckets=f.size("relative_attention_num_buckets"))
     n = f.layers("num_layers")
     m = n if f.raw("num_decoder_layers") is None else f.layers("num_decoder_layers")
@@ -216,7 +218,7 @@ def _t5(f: Fields, encoder_ffns: Sequence[FFN], decoder_ffns: Sequence[FFN]) -> 
         extra={"relative_positions": biases, "shared_embeddings": True},
     )
     extra = {"relative_positions": biases, "head": NoHead()}
-    inner = replace(base, layers=layers(n, seen, encoder_ffns, residual="pre"), tied=False, extra=extra)
+    inner = replace(base, layers=layers(n, read, encoder_ffns, residual="pre"), tied=False, extra=extra)
     return replace(base, encoder=inner)
 
 
@@ -225,7 +227,7 @@ def t5(f: Fields) -> Decoder:
     v1.1 does not, though transformers 5 ties every T5)."""
     words_ = f.choice("feed_forward_proj", _T5_FFNS)
     ffn = DenseFFN(d_ff=f.size("d_ff"), **words_)
-    return _t5(f, [ffn], [ffn])
+    return _t5(f, [ffn], [ffn], masks_source=False)
 
 
 _T5_FFNS: dict[str, dict[str, Any]] = {
@@ -261,10 +263,10 @@ def switch(f: Fields) -> Decoder:
         # the class's own rule, by which 0 sparse layers still makes one
         return [sparse if step == 1 or i % step == 1 else dense for i in range(of)]
 
-    return _t5(f, ffns(n, "num_sparse_encoder_layers"), ffns(m, "num_sparse_decoder_layers"))
+    return _t5(f, ffns(n, "num_sparse_encoder_layers"), ffns(m, "num_sparse_decoder_layers"), masks_source=True)
 
 
-def _stacks(f: Fields, *, residual: Residual, key_bias: bool) -> tuple[list[Block], list[Block]]:
+def _stacks(f: Fields, *, residual: Residual, key_bias: bool, head_major: bool) -> tuple[list[Block], list[Block]]:
     """The layers of BART and Whisper: encoder, decoder."""
     d = f.size("d_model")
     made = []
@@ -279,10 +281,11 @@ def _stacks(f: Fields, *, residual: Residual, key_bias: bool) -> tuple[list[Bloc
             key_bias=key_bias,
             softmax_fp32=False,
             causal=False,
+            head_major=head_major,
         )
         activation = f.choice("activation_function", ACTIVATIONS)
         ffn = DenseFFN(d_ff=f.size(f"{part}_ffn_dim"), activation=activation, gated=False, bias=True)
-        masked = seen.model_copy(update={"causal": True})
+        masked = seen.model_copy(update={"causal": True, "given_mask": True})
         own, cross = (seen, None) if part == "encoder" else (masked, seen)
         made.append(layers(f.layers(f"{part}_layers"), own, [ffn], cross=cross, residual=residual))
     return made[0], made[1]
@@ -291,9 +294,9 @@ def _stacks(f: Fields, *, residual: Residual, key_bias: bool) -> tuple[list[Bloc
 def bart(f: Fields) -> Decoder:
     """BART (Lewis et al. 2020): post-norm, learned positions from row 2 on, a norm after the embeddings."""
     _generates(f)
-    seen, masked = _stacks(f, residual="post", key_bias=True)
+    seen, masked = _stacks(f, residual="post", key_bias=True, head_major=False)
     length = f.size("max_position_embeddings")
-    common = {**positions(length + 2), "embedding_norm": True, "final_norm": False}
+    common = {"embedding_norm": True, "final_norm": False}
     base = Decoder(
         layers=masked,
         d_model=f.size("d_model"),
@@ -302,15 +305,16 @@ def bart(f: Fields) -> Decoder:
         max_seq_len=length,
         norm=LAYER_NORM,
         dropout=SITES,
-        extra={**common, "shared_embeddings": True},
+        extra={**common, **positions(length + 2), "shared_embeddings": True},
     )
-    return replace(base, encoder=replace(base, layers=seen, tied=False, extra={**common, "head": NoHead()}))
+    extra = {**common, **positions(length + 2, "sequence"), "head": NoHead()}
+    return replace(base, encoder=replace(base, layers=seen, tied=False, extra=extra))
 
 
 def whisper(f: Fields) -> Decoder:
     """Whisper (Radford et al. 2022): convolutions over mel frames, sinusoidal positions kept as a frozen table."""
     _generates(f)
-    seen, masked = _stacks(f, residual="pre", key_bias=False)
+    seen, masked = _stacks(f, residual="pre", key_bias=False, head_major=True)
     frames, rows = f.size("max_source_positions"), f.size("max_target_positions")
     base = Decoder(
         layers=masked,
@@ -320,7 +324,7 @@ def whisper(f: Fields) -> Decoder:
         max_seq_len=rows,
         norm=LAYER_NORM,
         dropout=SITES,
-        extra=positions(rows),
+        extra=positions(rows, "sequence"),
     )
     front = AudioFrontend(n_mels=f.size("num_mel_bins"), n_frames=frames)
     extra = {"frontend": front, "positions": LearnedPositions(n_positions=frames, frozen=True), "head": NoHead()}

@@ -24,10 +24,12 @@ VISION_LEFT_OUT = "text part only: the image tower's weights and work are left o
 
 class LearnedPositions(Strict):
     """A table of absolute positions with ``n_positions`` rows (padding rows such as OPT's two included), learned unless
-    ``frozen`` (Whisper's encoder keeps a sinusoidal table as a parameter)."""
+    ``frozen`` (Whisper's encoder keeps a sinusoidal table as a parameter). ``indices`` of its rows: made in each pass,
+    once for the ``batch`` or for every ``sequence`` of it (OPT, Whisper), or ``stored`` beside the table (CLIP)."""
 
     n_positions: Size
     frozen: Flag = False
+    indices: Literal["batch", "sequence", "stored"] = "batch"
 
 
 class RelativePositions(Strict):
