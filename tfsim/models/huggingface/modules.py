@@ -217,6 +217,8 @@ GRANITE_HYBRID_MODULES = Modules(
         "router": "block_sparse_moe.router.layer",
     }
 )
+HY_V3_MODULES = Modules({**_LLAMA, **_shared("mlp.shared_mlp"), "router": "mlp.router.gate"})
+HUNYUAN_MOE_MODULES = Modules({**_LLAMA, **_shared("mlp.shared_mlp"), "router": "mlp.gate.wg"})
 RWKV_MODULES = Modules(
     {
         **{name: f"attention.{name}" for name in ("key", "value", "receptance", "output")},
