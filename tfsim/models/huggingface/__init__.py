@@ -179,7 +179,6 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-
 @dataclass(frozen=True)
 class Wrapper:
     """A multimodal type. ``texts``: the types its text part may have, the default first. ``tied``: what its class takes

@@ -8,13 +8,13 @@ from typing import Any
 
 from tfsim.models.huggingface.common import Decoder, rope, stack
 from tfsim.models.huggingface.dense import LATE_RMS_NORM, attention, d_head, decoder, ffn, per_window, table, windows
-from tfsim.models.huggingface.fields import Fields, FieldTable
-from tfsim.models.huggingface.indexed import layers_of, sparse_layers
+from tfsim.models.huggingface.fields import REQUIRED, Fields, FieldTable
+from tfsim.models.huggingface.indexed import sparse_layers
 from tfsim.models.huggingface.latent import DEEPSEEK_V3, fine_grained, latent_mixer, router_groups, sparse_after
 from tfsim.models.huggingface.modern import GLM4_MOE, half_rotated
 from tfsim.models.huggingface.relatives import GRANITE_SCALES, HUNYUAN_NAMES, HUNYUAN_REFUSED, hybrid_attention
 from tfsim.models.huggingface.sparse import choose, experts
-from tfsim.models.spec import LAYER_NORM, Norm, QKNorm, SharedExpert
+from tfsim.models.spec import LAYER_NORM, QKNorm, SharedExpert
 
 _EXPERTS = {"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"}
 
@@ -117,9 +117,9 @@ DOTS1 = table(
     attention_bias=False,
     moe_intermediate_size=1408,
     n_shared_experts=None,
-    n_routed_experts=None,
+    n_routed_experts=REQUIRED,
     n_group=1,
-    num_experts_per_tok=None,
+    num_experts_per_tok=REQUIRED,
     first_k_dense_replace=0,
     norm_topk_prob=False,
     num_nextn_predict_layers=0,

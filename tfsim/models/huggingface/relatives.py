@@ -1,4 +1,4 @@
-"""Dense relatives of Llama that differ in biases, norms and positions: Granite, GLM-4, EXAONE, Command-A, and others."""
+"""Dense relatives of Llama that differ in biases, norms and positions: Granite, GLM-4, EXAONE, Command-A and more."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ ERNIE4_5 = table(
     use_bias=False,
     harmless="compression_ratio",
 )
-HUNYUAN_NAMES = "eod_token_id sep_id pad_id im_start_id im_end_id im_newline_id text_start_id text_end_id org_vocab_size"
+HUNYUAN_NAMES = (
+    "eod_token_id sep_id pad_id im_start_id im_end_id im_newline_id text_start_id text_end_id org_vocab_size"
+)
 HUNYUAN_REFUSED: dict[str, tuple[Any, ...]] = {"use_cla": (False,), "use_qk_norm": (True,)}
 HUNYUAN_DENSE = table(
     vocab_size=290943,
@@ -100,7 +102,6 @@ INTERNLM3 = table(
     num_key_value_heads=2,
     max_position_embeddings=32768,
     attention_bias=False,
-    mlp_bias=False,
     refused={"qkv_bias": (False,), "bias": (False,)},
 )
 SMOLLM3 = table(
@@ -175,7 +176,7 @@ COHERE2 = FieldTable(
         "layer_types": None,
     },
     harmless=COHERE.harmless
-    | frozenset("layer_switch order_of_interleaved_layers position_embedding_type use_embedding_sharing".split()),
+    | frozenset(["layer_switch", "order_of_interleaved_layers", "position_embedding_type", "use_embedding_sharing"]),
     refused={
         "use_qk_norm": (False,),
         "use_gated_activation": (True,),
@@ -273,7 +274,9 @@ def helium(f: Fields) -> Decoder:
     if n_heads * d_head(f) != hidden:
         raise f.fault("head_dim", f"must be the hidden size {hidden} over the {n_heads} heads", f.raw("head_dim"))
     turn = rope(f, d_head(f), interleaved=True)
-    return uniform(f, attention(f, rope=turn, qkv_bias=f.flag("attention_bias")), ffn(f, bias=f.flag("mlp_bias")), RMS_NORM)
+    return uniform(
+        f, attention(f, rope=turn, qkv_bias=f.flag("attention_bias")), ffn(f, bias=f.flag("mlp_bias")), RMS_NORM
+    )
 
 
 def smollm3(f: Fields) -> Decoder:
@@ -369,7 +372,9 @@ def olmo3(f: Fields) -> Decoder:
         window: attention(
             f,
             window=window,
-            rope=rope(f, d_head(f), layer_type=("sliding_attention" if window else "full_attention") if keyed else None),
+            rope=rope(
+                f, d_head(f), layer_type=("sliding_attention" if window else "full_attention") if keyed else None
+            ),
             qkv_bias=bias,
             out_bias=bias,
             qk_norm=norm,
@@ -410,6 +415,5 @@ def vaultgemma(f: Fields) -> Decoder:
 def latent_dense(f: Fields) -> Decoder:
     """Youtu-LLM and MiniCPM3: latent attention and dense FFNs."""
     n = f.layers("num_hidden_layers")
-    return decoder(f, stack([latent_mixer(f)] * n, [ffn(f)] * n))
-
-
+    extra = {"n_mtp_modules": f.count("num_nextn_predict_layers")}
+    return decoder(f, stack([latent_mixer(f)] * n, [ffn(f)] * n), extra=extra)
