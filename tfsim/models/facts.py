@@ -7,7 +7,7 @@ from typing import Any
 
 from tfsim.errors import unknown
 from tfsim.models.conventions import conventions_of, training_flops
-from tfsim.models.counts import Parameters, cache_bytes, count, parameters, state_bytes, stored_weights
+from tfsim.models.counts import Parameters, cache_bytes, count, cross_bytes, parameters, state_bytes, stored_weights
 from tfsim.models.positions import describe_positions
 from tfsim.models.spec import Block, LMHead, ModelSpec
 from tfsim.operators.core import total
@@ -21,13 +21,14 @@ USUAL_SEQ_LEN = 8192
 class ModelFacts:
     """One model. Bytes are plain bytes, FLOPs 2 per multiply-add.
 
-    ``layers``: the pattern of block names; ``blocks``: what each is; ``reads``: what it reads if not tokens; ``head``:
-    what it answers if not with logits over tokens; ``decodes``: whether it generates text; ``encoder_layers``: number
-    and pattern of its encoder's; ``positions``: how they are told apart; ``formats``: number formats of the stored
+    ``layers``: the pattern of block names; ``blocks``: what each is; ``reads`` and ``encoder_reads``: what it and its
+    encoder read if not tokens; ``head``: what it answers if not with logits over tokens; ``decodes``: whether it
+    generates text; ``encoder_layers``: number and pattern of its encoder's; ``positions``: how they are told apart; ``formats``: number formats of the stored
     weights, the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``:
     all weights in ``dtype``; ``kv_bytes_per_token``: cached, mean over ``seq_len`` tokens (windows forget);
-    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``state_bytes_per_sequence``: recurrent states, whatever its
-    length; ``training_flops_per_token``: forward and backward, by convention; ``prefill_flops_per_token``: forward,
+    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``cross_bytes_per_sequence``: keys and values of the encoder's
+    output (of ``seq_len`` tokens, or of a recording's own length); ``state_bytes_per_sequence``: recurrent states,
+    whatever its length; ``training_flops_per_token``: forward and backward, by convention; ``prefill_flops_per_token``: forward,
     causal mask counted as executed; ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the
     model does not decode).
     """
@@ -42,6 +43,7 @@ class ModelFacts:
     encoder_layers: str | None
     blocks: dict[str, str]
     reads: str | None
+    encoder_reads: str | None
     head: str | None
     decodes: bool
     vocab_size: int
@@ -57,6 +59,7 @@ class ModelFacts:
     kv_bytes_per_token: Number
     seq_len: int
     kv_bytes_per_sequence: Number
+    cross_bytes_per_sequence: Number
     state_bytes_per_sequence: Number
     training_flops_per_token: dict[str, Number]
     prefill_flops_per_token: Number
@@ -101,6 +104,7 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         encoder_layers=f"{model.encoder.n_layers}: {model.encoder.layers}" if model.encoder else None,
         blocks={name: describe(block) for name, block in model.all_blocks.items()},
         reads=model.frontend.describe() if model.frontend else None,
+        encoder_reads=model.encoder.frontend.describe() if model.encoder and model.encoder.frontend else None,
         head=None if isinstance(model.head, LMHead) else model.head.describe(),
         decodes=model.decodes,
         vocab_size=model.vocab_size,
@@ -116,11 +120,19 @@ def model_facts(model: ModelSpec, *, seq_len: int | None = None, dtype: str = "b
         kv_bytes_per_token=_each(cached, length),
         seq_len=length,
         kv_bytes_per_sequence=cached,
+        cross_bytes_per_sequence=_cross(model, length, dtype),
         state_bytes_per_sequence=state_bytes(model, batch=1, dtype=dtype),
         training_flops_per_token=per_token,
         prefill_flops_per_token=_each(training_flops(model, length, "exact"), 3 * length),
         decode_flops_per_token=decode,
     )
+
+
+def _cross(model: ModelSpec, length: int, dtype: str) -> Number:
+    if model.encoder is None:
+        return 0
+    own = model.encoder.frontend.seq_len if model.encoder.frontend else length
+    return cross_bytes(model, batch=1, encoder_len=own, dtype=dtype)
 
 
 def describe(block: Block) -> str:

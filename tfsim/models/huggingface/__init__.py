@@ -46,7 +46,7 @@ from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
 from tfsim.models.huggingface.towers import TOWERS, tower
 from tfsim.models.spec import ModelSpec
 
-__all__ = ["FAMILIES", "MODEL_TYPES", "Family", "spec_from_config"]
+__all__ = ["FAMILIES", "MODEL_TYPES", "Family", "holds", "spec_from_config"]
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def spec_from_config(
         raise InputError(f"{where}: holds {quote(config)}, not a mapping")
     if not all(isinstance(key, str) for key in config):
         raise InputError(f"{where}: holds a key that is not text")
-    absent = [field for field in ignore_fields if not _holds(config, field)]
+    absent = [field for field in ignore_fields if not holds(config, field)]
     if absent:
         raise InputError(f"{where}: field {quote(absent[0])}: cannot be ignored, the file does not have it")
     given = config
@@ -282,20 +282,20 @@ def spec_from_config(
         "name": title,
         "family": family.family or model_type,
         "source": source[:500],
-        "note": note,
+        "note": "; ".join(part for part in (note, "" if dtype else "the file states no dtype: taken as bf16") if part),
         "formats": formats.model,
         "kv_format": formats.kv,
-        **stack_fields(decoder, formats.layers, dtype),
+        **stack_fields(decoder, formats.layers, dtype or "bf16"),
     }
     if decoder.encoder is not None:
         if formats.layers is not decoder.layers:
             raise InputError(f"{where}: field 'quantization_config': quantised encoders are not modelled")
-        inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype)
+        inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype or "bf16")
         data["encoder"] = {"name": f"{title[:110]} encoder", "family": data["family"], **inner}
     with _one_line(f"{where}: vision_config"):
         eyes = tower(given.get("model_type"), given, where, ignore_fields, decoder.d_model)
     if eyes is not None:
-        inner = stack_fields(eyes, eyes.layers, dtype)
+        inner = stack_fields(eyes, eyes.layers, dtype or "bf16")
         data["vision"] = {"name": f"{title[:110]} vision", "family": data["family"], **inner}
     return validate(ModelSpec, data, where)
 
@@ -318,10 +318,11 @@ def _quantization(config: Mapping[str, Any]) -> object:
     return {"expert_dtype": beside, **inner} if isinstance(inner, Mapping) and beside is not None else inner
 
 
-def _holds(config: Mapping[str, Any], field: str) -> bool:
+def holds(config: Mapping[str, Any], field: str) -> bool:
+    """Whether a config.json has this field, at its top or in a part."""
     for part in ("text_config", "vision_config"):
         inner = config.get(part)
-        if isinstance(inner, Mapping) and _holds(inner, field):
+        if isinstance(inner, Mapping) and holds(inner, field):
             return True
     head, _, rest = field.partition(".")
     value = config.get(head)
@@ -390,7 +391,8 @@ def _own_name(config: Mapping[str, Any], model_type: str) -> str:
     return last[:120] or model_type
 
 
-def _dtype(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> str:
+def _dtype(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> str | None:
+    """The number format of the weights; None where the file states none."""
     for field in ("dtype", "torch_dtype"):
         value = config.get(field)
         if value is None or field in ignore:
@@ -399,4 +401,4 @@ def _dtype(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> str:
         if known is None:
             raise InputError(f"{where}: field '{field}': value {quote(value)}: must be one of {', '.join(_DTYPES)}")
         return known
-    return "bf16"
+    return None

@@ -169,7 +169,7 @@ def _generates(f: Fields) -> None:
 
 def transformer_2017(f: Fields) -> Decoder:
     """Attention is all you need (Vaswani et al. 2017, section 3): post-norm, sinusoidal positions, one table for
-    both inputs and the output. No transformers class: the fields are those of the oracle's own configurations."""
+    both inputs and the output. No transformers class: the fields are those of tfsim's own reference configurations."""
     d, n_heads, bias = f.size("d_model"), f.size("num_heads"), f.flag("attention_bias")
     seen = Attention(
         n_heads=n_heads,
