@@ -214,6 +214,21 @@ def test_formats_that_would_be_ignored_are_refused(model_type: str, words: str) 
         spec_from_config({"model_type": model_type, "quantization_config": quantised})
 
 
+def test_a_word_names_the_modules_inside_it() -> None:
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+    spec = load({**awq, "modules_to_not_convert": ["self_attn", "lm_head"]})
+    assert spec.blocks["layer"].formats == {"ffn_dense": "int4_zp_g128"}
+
+
+def test_two_matrices_behind_one_operator_must_agree() -> None:
+    small = {"model_type": "afmoe", "num_hidden_layers": 2}
+    both = [f"model.layers.0.self_attn.{name}_proj" for name in ("q", "gate")]
+    spec = load({**FP8, "modules_to_not_convert": both}, small)
+    assert "q_proj" not in spec.blocks[spec.layer_blocks[0]].formats
+    with pytest.raises(InputError, match="siblings have different formats"):
+        load({**FP8, "modules_to_not_convert": both[1:]}, small)
+
+
 # AMD Quark.
 
 

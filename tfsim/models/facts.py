@@ -23,14 +23,14 @@ class ModelFacts:
 
     ``layers``: the pattern of block names; ``blocks``: what each is; ``reads`` and ``encoder_reads``: what it and its
     encoder read if not tokens; ``head``: what it answers if not with logits over tokens; ``decodes``: whether it
-    generates text; ``encoder_layers``: number and pattern of its encoder's; ``positions``: how they are told apart; ``formats``: number formats of the stored
-    weights, the most used first; ``weight_bytes``: as published, quantisation scales included; ``weight_bytes_as``:
-    all weights in ``dtype``; ``kv_bytes_per_token``: cached, mean over ``seq_len`` tokens (windows forget);
-    ``kv_bytes_per_sequence``: of ``seq_len`` tokens; ``cross_bytes_per_sequence``: keys and values of the encoder's
-    output (of ``seq_len`` tokens, or of a recording's own length); ``state_bytes_per_sequence``: recurrent states,
-    whatever its length; ``training_flops_per_token``: forward and backward, by convention; ``prefill_flops_per_token``: forward,
-    causal mask counted as executed; ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the
-    model does not decode).
+    generates text; ``encoder_layers``: number and pattern of its encoder's; ``positions``: how they are told apart;
+    ``formats``: number formats of the stored weights, the most used first; ``weight_bytes``: in these formats,
+    quantisation scales included; ``weight_bytes_as``: all weights in ``dtype``; ``kv_bytes_per_token``: cached, mean
+    over ``seq_len`` tokens (windows forget); ``kv_bytes_per_sequence``: of ``seq_len`` tokens;
+    ``cross_bytes_per_sequence``: keys and values of the encoder's output (of ``seq_len`` tokens, or of a recording's own length); ``state_bytes_per_sequence``: recurrent states,
+    whatever its length; ``training_flops_per_token``: forward and backward, by convention;
+    ``prefill_flops_per_token``: forward, causal mask counted as executed; ``decode_flops_per_token``: one new token
+    after ``seq_len`` cached ones (0: the model does not decode).
     """
 
     name: str

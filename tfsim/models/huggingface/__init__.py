@@ -147,7 +147,7 @@ FAMILIES: dict[str, Family] = {
     "solar_open": Family(mixtures.SOLAR_OPEN, mixtures.solar_open),
     "hy_v3": Family(mixtures.HY_V3, mixtures.hy_v3, modules.HY_V3_MODULES),
     "exaone_moe": Family(mixtures.EXAONE_MOE, mixtures.exaone_moe),
-    "afmoe": Family(mixtures.AFMOE, mixtures.afmoe),
+    "afmoe": Family(mixtures.AFMOE, mixtures.afmoe, modules.AFMOE_MODULES),
     "ernie4_5_moe": Family(mixtures.ERNIE4_5_MOE, mixtures.ernie4_5_moe),
     "hunyuan_v1_moe": Family(mixtures.HUNYUAN_MOE, mixtures.hunyuan_moe, modules.HUNYUAN_MOE_MODULES, "hunyuan"),
     "mamba": Family(ssm.MAMBA, ssm.mamba, modules.MAMBA_MODULES),

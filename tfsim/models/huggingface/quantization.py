@@ -184,7 +184,7 @@ def _fp8(part: _Part) -> Scheme:
     """DeepSeek's and Qwen's fp8: every linear layer but the output matrix, unless a list says otherwise."""
     part.only(
         "quant_method activation_scheme fmt weight_block_size modules_to_not_convert ignored_layers scale_fmt "
-        "expert_dtype packed_modules_mapping"
+        "expert_dtype packed_modules_mapping dequantize"
     )
     if part.data.get("packed_modules_mapping") not in (None, {}):
         raise part.fault("packed_modules_mapping", "must be empty")
