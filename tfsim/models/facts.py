@@ -27,10 +27,10 @@ class ModelFacts:
     ``formats``: number formats of the stored weights, the most used first; ``weight_bytes``: in these formats,
     quantisation scales included; ``weight_bytes_as``: all weights in ``dtype``; ``kv_bytes_per_token``: cached, mean
     over ``seq_len`` tokens (windows forget); ``kv_bytes_per_sequence``: of ``seq_len`` tokens;
-    ``cross_bytes_per_sequence``: keys and values of the encoder's output (of ``seq_len`` tokens, or of a recording's own length); ``state_bytes_per_sequence``: recurrent states,
-    whatever its length; ``training_flops_per_token``: forward and backward, by convention;
-    ``prefill_flops_per_token``: forward, causal mask counted as executed; ``decode_flops_per_token``: one new token
-    after ``seq_len`` cached ones (0: the model does not decode).
+    ``cross_bytes_per_sequence``: keys and values of the encoder's output (of ``seq_len`` tokens, or of a recording's
+    own length); ``state_bytes_per_sequence``: recurrent states, whatever its length; ``training_flops_per_token``:
+    forward and backward, by convention; ``prefill_flops_per_token``: forward, causal mask counted as executed;
+    ``decode_flops_per_token``: one new token after ``seq_len`` cached ones (0: the model does not decode).
     """
 
     name: str
