@@ -19,7 +19,7 @@ from tfsim.errors import InputError, quote, unknown
 from tfsim.files import data_dir, not_a_flag, read_yaml, validate
 from tfsim.hardware import System, load_system
 from tfsim.models.facts import ModelFacts, model_facts
-from tfsim.models.load import load_model
+from tfsim.models.load import load_model, load_models
 from tfsim.models.spec import ModelSpec
 from tfsim.units import parse_quantity
 
@@ -181,7 +181,7 @@ CONTEXTS = (128, 1024, 8192, 65_536, 1_048_576)
 
 class ComparisonQuestion(Strict):
     """The same pass of ``batch`` sequences for several ``models`` on one device of ``system``, at each of ``seq_lens``.
-    Fields as in ``tfsim.compare``."""
+    ``ignore_fields``: fields of a Hugging Face config.json to leave out. Other fields as in ``tfsim.compare``."""
 
     models: Annotated[list[Name], Field(min_length=1, max_length=20)]
     system: Name
@@ -189,6 +189,7 @@ class ComparisonQuestion(Strict):
     batch: Annotated[int, _read("count", whole=True, least=1)] = 1
     dtype: Name = "bf16"
     software: Name = "fused"
+    ignore_fields: Annotated[list[Name], Field(max_length=100)] = []
     overrides: Overrides = Overrides()
 
 
@@ -228,10 +229,11 @@ class TrainingAnswer:
 
 @dataclass(frozen=True)
 class ServingAnswer:
-    """An estimate and the system it holds for."""
+    """An estimate, the system it holds for, and what the model keeps of past tokens (a KV cache, a state)."""
 
     estimate: ServingEstimate
     system: System
+    kept: str = "KV cache"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -361,7 +363,7 @@ def answer_serving(model: ModelSpec, question: ServingQuestion, overrides: Overr
     asked = {name: getattr(question, name) for name in type(question).model_fields}
     given = {name: value for name, value in asked.items() if name not in ("system", "plan", "overrides")}
     plan = question.plan.model_dump(exclude_none=True) if isinstance(question.plan, ServingPlan) else "auto"
-    return ServingAnswer(serve(model, system, plan=plan, **given, **overrides.rates), system)
+    return ServingAnswer(serve(model, system, plan=plan, **given, **overrides.rates), system, model.kept_words)
 
 
 def answer_comparison(question: ComparisonQuestion, overrides: Overrides = NO_OVERRIDES) -> ComparisonAnswer:
@@ -369,7 +371,7 @@ def answer_comparison(question: ComparisonQuestion, overrides: Overrides = NO_OV
     from tfsim.comparison import compare, crossings
 
     system = load_system(question.system).with_overrides(overrides.set)
-    models = [load_model(name) for name in question.models]
+    models = load_models(question.models, question.ignore_fields)
     how: dict[str, Any] = {name: getattr(question, name) for name in ("seq_lens", "batch", "dtype")}
     table = compare(models, system, **how, software_name=question.software)
     longest = max(question.seq_lens)

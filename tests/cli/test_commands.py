@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,6 +156,17 @@ def test_compare_json_has_every_row_and_crossing(capsys: pytest.CaptureFixture[s
     assert {"quantity": "decode_s", "winner": "mamba-130m", "loser": "gpt2", "after": 256, "by": 65_536} in (
         found["crossings"]
     )
+
+
+def test_compare_ignores_a_field_in_the_files_that_have_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(tmp_path / f"{name}.json") for name in ("plain", "odd")]
+    small = {"model_type": "llama", "num_hidden_layers": 2}
+    for path, more in zip(paths, ({}, {"shiny": 1}), strict=True):
+        Path(path).write_text(json.dumps({**small, **more}), encoding="utf-8")
+    args = ["compare", *paths, "gpt2", "--on", "dgx-a100", "--seq-lens", "256"]
+    assert main(args) == 2 and "--ignore-field shiny" in capsys.readouterr().err
+    assert main([*args, "--ignore-field", "shiny"]) == 0
+    assert main([*args, "--ignore-field", "dull"]) == 2 and "'dull': cannot be ignored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_exceptions_of_the_rules() -> None:
 def test_every_matrix_of_every_decoder_is_stored_in_a_ggml_type() -> None:
     kept = {"fp32", "fp16"}
     for listed in list_models():
-        spec = load_model(listed.name)
+        spec = load_model(listed.name).model_copy(update={"vision": None})  # a tower is a file of its own
         recurrent = any(block.mixer and block.mixer.kind == "recurrent" for block in spec.blocks.values())
         if not spec.decodes or spec.encoder is not None or recurrent:
             continue

@@ -145,6 +145,9 @@ def _print(facts: "ModelFacts") -> None:
         ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
         (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
     ]
+    if facts.cross_bytes_per_sequence:
+        read = facts.encoder_reads or f"{length} read by the encoder"
+        cache.append(("cross-attention cache", f"{two_units(facts.cross_bytes_per_sequence)} per sequence, of {read}"))
     tied = "tied" if facts.tied_embeddings else "untied"
     print_facts(
         [
@@ -156,6 +159,7 @@ def _print(facts: "ModelFacts") -> None:
             *((f"  {name}", words) for name, words in facts.blocks.items()),
             ("d_model", f"{facts.d_model:,}"),
             *([("input", facts.reads)] if facts.reads else []),
+            *([("encoder input", facts.encoder_reads)] if facts.encoder_reads else []),
             *([("vocabulary", f"{facts.vocab_size:,}, {tied} embeddings")] if facts.vocab_size else []),
             *([("head", facts.head)] if facts.head else []),
             ("positions", facts.positions),
@@ -186,7 +190,7 @@ def _print(facts: "ModelFacts") -> None:
     print_facts(
         [
             (
-                f"weights as {facts.weights_dtype}" if facts.weights_dtype else "weights as published",
+                f"weights as {facts.weights_dtype or 'specified'}",
                 f"{two_units(facts.weight_bytes)} in {', '.join(facts.formats)}",
             ),
             (f"weights in {facts.dtype}", two_units(facts.weight_bytes_as)),

@@ -62,7 +62,7 @@ class Parameters:
     input embedding or not; ``active``: what one token of text touches, without experts not chosen and an image tower;
     ``active_less_input_embedding``: less the input table where it is not the output matrix as well;
     ``non_embedding``: without token, position and other embeddings and the untied output matrix (Kaplan 2020);
-    ``by_group``: by the groups of the oracle tables, and ``vision``: the image tower of a multimodal model."""
+    ``by_group``: by what they do (``attn``, ``ffn_dense``, ...), with ``vision``, a multimodal model's image tower."""
 
     total: int
     tied: int

@@ -107,7 +107,7 @@ def model_section(facts: ModelFacts) -> Section:
     """Sizes, bytes and FLOPs of a model."""
     p = facts.parameters
     one = len(facts.blocks) == 1
-    weights = [f"{two_units(facts.weight_bytes)} as published ({', '.join(facts.formats)})"]
+    weights = [f"{two_units(facts.weight_bytes)} as specified ({', '.join(facts.formats)})"]
     if facts.formats != (facts.dtype,):
         weights.append(f"{format_bytes(float(facts.weight_bytes_as))} in {facts.dtype}")
     active = [f"{format_count(p.active)} active per token"] if p.active != p.total else []
@@ -288,7 +288,7 @@ def training_times(answer: TrainingAnswer) -> dict[str, dict[str, float]]:
 def serving_memory(answer: ServingAnswer) -> dict[str, float]:
     """Bytes on the fullest device by part."""
     held = answer.estimate.memory
-    sizes = {"weights": held.weights, "KV cache": held.kv_cache, "workspace": held.workspace}
+    sizes = {"weights": held.weights, answer.kept: held.kv_cache, "workspace": held.workspace}
     return {name: float(size) for name, size in (*sizes.items(), ("reserve", held.runtime_reserve))}
 
 

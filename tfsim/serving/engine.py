@@ -213,7 +213,7 @@ def _verdict(engine: Engine, load: Load, plan: Plan, memory: Memory, fits: NDArr
     """In words, for a scalar answer with the nearest plan that fits; an array of words otherwise (without it)."""
     shape = fits.shape
     if shape == ():
-        words = fit_words(memory, _label(plan.tp, plan.pp))
+        words = fit_words(memory, _label(plan.tp, plan.pp), engine.model.kept_words)
         if words.startswith("fits"):
             return words
         return f"{words}; nearest plan that fits: {nearest_fit(engine, load, plan)}"
@@ -233,7 +233,7 @@ def _verdict(engine: Engine, load: Load, plan: Plan, memory: Memory, fits: NDArr
             )
         else:
             one = Memory(weights, cache, workspace, reserve, total, usable, usable, 0)
-            verdicts[at] = fit_words(one, _label(tp, pp))
+            verdicts[at] = fit_words(one, _label(tp, pp), engine.model.kept_words)
     return verdicts
 
 

@@ -141,12 +141,13 @@ class ServingEstimate:
         return "\n".join(lines)
 
 
-def fit_words(memory: Memory, label: str) -> str:
-    """How a scalar memory need compares: "fits: ..." or "does not fit: needs X of Y per device, largest parts ..."."""
+def fit_words(memory: Memory, label: str, kept: str) -> str:
+    """How a scalar memory need compares: "fits: ..." or "does not fit: needs X of Y per device, largest parts ...".
+    ``kept``: what the model's cache is called."""
     need, have = format_bytes(float(memory.total)), format_bytes(float(memory.usable))
     if memory.total <= memory.usable:
         return f"fits: {need} of {have} per device"
-    names = {"weights": "weights", "kv_cache": "KV cache", "workspace": "workspace", "runtime_reserve": "runtime"}
+    names = {"weights": "weights", "kv_cache": kept, "workspace": "workspace", "runtime_reserve": "runtime"}
     parts = sorted(((float(getattr(memory, key)), words) for key, words in names.items()), reverse=True)
     largest = ", ".join(f"{words} {format_bytes(size)}" for size, words in parts[:3])
     return f"does not fit: needs {need} of {have} per device ({label}), largest parts {largest}"

@@ -75,6 +75,7 @@ _SCALING: dict[str, ScalingKind | None] = {
     "llama3": "llama3",
     "longrope": "longrope",
     "su": "longrope",
+    "mrope": None,  # Qwen2-VL: positions in three axes
 }
 _SCALING_NUMBERS = {
     "factor": "factor",
@@ -85,7 +86,8 @@ _SCALING_NUMBERS = {
 }
 _SCALING_HARMLESS = words(
     "type rope_type rope_theta partial_rotary_factor original_max_position_embeddings attention_factor mscale "
-    "mscale_all_dim truncate short_factor long_factor short_mscale long_mscale mrope_section mrope_interleaved"
+    "mscale_all_dim truncate short_factor long_factor short_mscale long_mscale mrope_section mrope_interleaved alpha "
+    "llama_4_scaling_beta max_position_embeddings"
 )
 
 

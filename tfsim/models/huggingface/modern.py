@@ -121,7 +121,11 @@ QWEN3_VL_MOE = table(
 
 def glm4_moe(f: Fields) -> Decoder:
     """GLM-4.5 (Zeng et al. 2025): half-rotated heads, a QK norm in the big one, DeepSeek-V3's experts."""
-    norm = QKNorm() if f.flag("use_qk_norm") else None
+    return half_rotated(f, QKNorm() if f.flag("use_qk_norm") else None)
+
+
+def half_rotated(f: Fields, norm: QKNorm | None) -> Decoder:
+    """GLM-4.5's layers with or without the norm on queries and keys."""
     # the class rounds down where head_dim is missing
     width = f.maybe_size("head_dim") or max(1, f.size("hidden_size") // f.size("num_attention_heads"))
     turn = rope(f, width, partial=0.5)

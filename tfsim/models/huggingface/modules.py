@@ -220,6 +220,10 @@ GRANITE_HYBRID_MODULES = Modules(
         "router": "block_sparse_moe.router.layer",
     }
 )
+_GATED_QUERY = {"q_proj": "self_attn.q_proj self_attn.gate_proj"}  # two matrices of the checkpoint, one operator
+AFMOE_MODULES = Modules({**_LLAMA, **_GATED_QUERY, "router": "mlp.router.gate"})
+HY_V3_MODULES = Modules({**_LLAMA, **_shared("mlp.shared_mlp"), "router": "mlp.router.gate"})
+HUNYUAN_MOE_MODULES = Modules({**_LLAMA, **_shared("mlp.shared_mlp"), "router": "mlp.gate.wg"})
 RWKV_MODULES = Modules(
     {
         **{name: f"attention.{name}" for name in ("key", "value", "receptance", "output")},
@@ -298,7 +302,7 @@ def plain(pattern: str) -> str:
 _ELSEWHERE = re.compile(
     r"norm|(^|\.)ln_|embed|vision|visual|projector|patch_merge|e_score_correction_bias|mtp|eh_proj|shared_head|rotary|"
     r"gate$|router|conv1d|A_log|dt_bias|^model\.decoder\.self_attn|indexer|compressor|_hc|hc_|sinks|wte|wpe|lm_head|"
-    r"embed_out|shared_expert_gate|audio"
+    r"embed_out|shared_expert_gate|audio|per_layer_"
 )
 
 
@@ -306,7 +310,8 @@ _ELSEWHERE = re.compile(
 class Names:
     """Module names with wildcards; a name covers the module, what is inside it, and what it is the end of.
 
-    ``a.*.b`` are shell wildcards (modelopt, gpt-oss), ``re:...`` regular expressions (compressed-tensors).
+    A name of one word covers the modules inside any module of that name (AWQ's ``self_attn``). ``a.*.b`` are shell
+    wildcards (modelopt, gpt-oss), ``re:...`` regular expressions (compressed-tensors).
     """
 
     patterns: Sequence[str]
@@ -341,7 +346,7 @@ class Names:
         """Whether a name covers this module."""
         steps = module.split(".")
         candidates = {".".join(steps[:n]) for n in range(1, len(steps) + 1)}
-        candidates |= {".".join(steps[n:]) for n in range(len(steps))}
+        candidates |= {".".join(steps[n:]) for n in range(len(steps))} | set(steps)
         hits = candidates & self._literals
         self._hit |= hits
         return bool(hits) or any(regex.match(module) for regex in self._regexes)

@@ -242,6 +242,14 @@ class ModelSpec(Strict):
         return self.encoder is not None and self.encoder.frontend is None
 
     @property
+    def kept_words(self) -> str:
+        """What it keeps of the tokens before: a KV cache, a state of constant size, or both."""
+        mixers = [block.mixer for block in self.blocks.values() if block.mixer is not None]
+        cached = any(mixer.cached_per_token() for mixer in mixers)
+        state = any(mixer.state_bytes(1) for mixer in mixers)
+        return "KV cache and state" if cached and state else "state" if state else "KV cache"
+
+    @property
     def decodes(self) -> bool:
         """Whether it generates text: causal layers under a language model's head."""
         causal = all(getattr(block.mixer, "causal", True) for block in self.blocks.values())
