@@ -41,7 +41,6 @@ STORES_MORE = {
     "gemma3": "a float mask",
     "llama4": "a float mask",
     "phi3": "copied q/k/v",
-    "gpt_neox": "copied q/k/v",
     "deepseek": "the math kernel",
 }
 

@@ -97,6 +97,15 @@ def test_a_given_plan_is_not_searched() -> None:
     assert found.serve is None
 
 
+def test_images_of_both_questions() -> None:
+    asked = {"train": TRAIN | {"images": 2}, "serve": {"system": "dgx-h100", "input_len": 1000, "images": 1}}
+    found = run_scenario(scenario(model="qwen3-vl-2b", **asked))
+    assert found.train is not None and found.serve is not None and found.facts is not None
+    assert (found.train.estimate.images, found.serve.estimate.images, found.serve.estimate.output_len) == (2, 1, 300)
+    assert found.train.estimate.time["image_tower"] > 0
+    assert "serve.images': value -1: is negative" in refusal(serve=SERVE | {"images": -1})
+
+
 def test_auto_keeps_what_is_fixed_and_takes_the_best() -> None:
     found = run_scenario(scenario(train=TRAIN | {"fixed": {"tp": 4, "zero_stage": 1}}))
     assert found.train is not None

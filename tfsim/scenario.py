@@ -19,7 +19,7 @@ from tfsim.errors import InputError, quote, unknown
 from tfsim.files import data_dir, not_a_flag, read_yaml, validate
 from tfsim.hardware import System, load_system
 from tfsim.models.facts import ModelFacts, model_facts
-from tfsim.models.load import load_model
+from tfsim.models.load import load_model, load_models
 from tfsim.models.spec import ModelSpec
 from tfsim.units import parse_quantity
 
@@ -55,6 +55,7 @@ def _read(dimension: str, *, whole: bool = False, least: float = 0) -> BeforeVal
 
 Devices = Annotated[int, _read("count", whole=True, least=1)]
 Tokens = Annotated[int, _read("tokens", whole=True, least=1)]
+Images = Annotated[int, _read("count", whole=True)]
 Degree = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 
@@ -129,7 +130,7 @@ AnyServingPlan = Annotated[Auto | Annotated[ServingPlan, Tag("fields")], Discrim
 
 class TrainingQuestion(Strict):
     """Train on ``devices`` of ``system`` (default one node) with ``global_batch`` sequences of ``seq_len`` tokens
-    (default the model's longest) per step; ``tokens`` in all for days, money and energy.
+    (default the model's longest) and ``images`` each per step; ``tokens`` in all for days, money and energy.
 
     ``plan``: ``auto``, the fastest plan that fits, or its fields; ``fixed``: fields that ``auto`` has to keep.
     """
@@ -138,6 +139,7 @@ class TrainingQuestion(Strict):
     devices: Devices | None = None
     seq_len: Tokens | None = None
     global_batch: Annotated[int, _read("count", whole=True, least=1)]
+    images: Images = 0
     tokens: Tokens | None = None
     plan: AnyTrainingPlan = "auto"
     fixed: TrainingPlan = TrainingPlan()
@@ -154,12 +156,14 @@ class TrainingQuestion(Strict):
 
 class ServingQuestion(Strict):
     """Serve on ``devices`` of ``system`` requests of ``input_len`` prompt and ``output_len`` generated tokens. Fields
-    as in ``tfsim.serve``; ``plan``: ``auto``, the most output tokens per second and device, or its fields."""
+    and defaults as in ``tfsim.serve``; ``plan``: ``auto``, the most output tokens per second and device, or its
+    fields."""
 
     system: Name
     devices: Devices = 1
-    input_len: Tokens
-    output_len: Tokens
+    input_len: Tokens | None = None
+    output_len: Tokens | None = None
+    images: Images | None = None
     batch: Annotated[int, _read("count", whole=True, least=1)] | None = None
     plan: AnyServingPlan = "auto"
     dtype: Name | None = None
@@ -177,7 +181,7 @@ CONTEXTS = (128, 1024, 8192, 65_536, 1_048_576)
 
 class ComparisonQuestion(Strict):
     """The same pass of ``batch`` sequences for several ``models`` on one device of ``system``, at each of ``seq_lens``.
-    Fields as in ``tfsim.compare``."""
+    ``ignore_fields``: fields of a Hugging Face config.json to leave out. Other fields as in ``tfsim.compare``."""
 
     models: Annotated[list[Name], Field(min_length=1, max_length=20)]
     system: Name
@@ -185,6 +189,7 @@ class ComparisonQuestion(Strict):
     batch: Annotated[int, _read("count", whole=True, least=1)] = 1
     dtype: Name = "bf16"
     software: Name = "fused"
+    ignore_fields: Annotated[list[Name], Field(max_length=100)] = []
     overrides: Overrides = Overrides()
 
 
@@ -224,10 +229,11 @@ class TrainingAnswer:
 
 @dataclass(frozen=True)
 class ServingAnswer:
-    """An estimate and the system it holds for."""
+    """An estimate, the system it holds for, and what the model keeps of past tokens (a KV cache, a state)."""
 
     estimate: ServingEstimate
     system: System
+    kept: str = "KV cache"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -336,7 +342,7 @@ def answer_training(
     from tfsim.training import search_plans, train
 
     system = load_system(question.system).with_overrides(overrides.set)
-    job: dict[str, Any] = {name: getattr(question, name) for name in ("devices", "seq_len", "global_batch")}
+    job: dict[str, Any] = {name: getattr(question, name) for name in ("devices", "seq_len", "global_batch", "images")}
     how: dict[str, Any] = {"precision": question.precision, "software": question.software}
     plans = None
     if isinstance(question.plan, TrainingPlan):
@@ -357,7 +363,7 @@ def answer_serving(model: ModelSpec, question: ServingQuestion, overrides: Overr
     asked = {name: getattr(question, name) for name in type(question).model_fields}
     given = {name: value for name, value in asked.items() if name not in ("system", "plan", "overrides")}
     plan = question.plan.model_dump(exclude_none=True) if isinstance(question.plan, ServingPlan) else "auto"
-    return ServingAnswer(serve(model, system, plan=plan, **given, **overrides.rates), system)
+    return ServingAnswer(serve(model, system, plan=plan, **given, **overrides.rates), system, model.kept_words)
 
 
 def answer_comparison(question: ComparisonQuestion, overrides: Overrides = NO_OVERRIDES) -> ComparisonAnswer:
@@ -365,7 +371,7 @@ def answer_comparison(question: ComparisonQuestion, overrides: Overrides = NO_OV
     from tfsim.comparison import compare, crossings
 
     system = load_system(question.system).with_overrides(overrides.set)
-    models = [load_model(name) for name in question.models]
+    models = load_models(question.models, question.ignore_fields)
     how: dict[str, Any] = {name: getattr(question, name) for name in ("seq_lens", "batch", "dtype")}
     table = compare(models, system, **how, software_name=question.software)
     longest = max(question.seq_lens)

@@ -91,13 +91,20 @@ class Precision:
     about: str = ""
 
 
+# Transformer Engine's DelayedScaling recipe with Format.HYBRID (Micikevicius et al. 2022, section 3)
+_FP8 = (
+    "block matmuls in fp8 (E4M3 forward, E5M2 gradients, a scale per tensor); attention, norms, softmax, router,"
+    " embeddings, head and kept activations bf16; gradients and Adam fp32"
+)
+
 PRECISIONS: dict[str, Precision] = {
     p.name: p
     for p in (
         Precision("bf16", "bf16", "bf16", 2, 4, 4, 8, "bf16 weights, fp32 gradients, fp32 Adam (Megatron-LM)"),
         Precision("bf16-grads", "bf16", "bf16", 2, 2, 4, 8, "bf16 weights and gradients, fp32 Adam (FSDP, DeepSpeed)"),
         Precision("fp16", "fp16", "fp16", 2, 2, 4, 8, "fp16 weights and gradients, fp32 Adam (Rajbhandari 2020)"),
-        Precision("fp8", "bf16", "fp8", 2, 4, 4, 8, "fp8 block matmuls, bf16 elsewhere, fp32 gradients and Adam"),
+        Precision("fp8", "bf16", "fp8", 2, 4, 4, 8, _FP8),
+        Precision("tf32", "tf32", "tf32", 4, 4, 0, 8, "stored as fp32, multiplied as tf32 (A100 and later)"),
         Precision("fp32", "fp32", "fp32", 4, 4, 0, 8, "everything fp32"),
     )
 }

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,13 @@ def json_of(args: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
         ([*TRAIN, "--zero-stage", "0", "--dp", "8"], ["does not fit", "nearest plan that fits"]),
         (SERVE, ["TTFT", "TPOT", "concurrency", "per million output tokens", "prefill", "decode"]),
         (["serve", "llama-3.1-70b", "--on", "l4-1x"], ["does not fit", "┃"]),
+        (["model", "show", "llama-4-scout"], ["144, part of the sequence", "871,932,416, projector", "1.016 TFLOP"]),
+        (["model", "show", "rt-2-pali-x-55b"], ["8 tokens of 256 bins per control step"]),
+        (["serve", "openvla-7b", "--on", "dgx-h100"], ["288 tokens in, 1 image of them, 7 out", "control rate", "Hz"]),
+        (
+            ["train", "qwen3-vl-2b", "--on", "dgx-h100", "--global-batch", "8", "--seq-len", "2k", "--images", "2"],
+            ["2 images each", "image tower"],
+        ),
         ([*SERVE, "--tp", "2", "--devices", "4", "--kv-dtype", "fp8"], ["2 replicas of 2 devices", "fp8 KV cache"]),
     ],
     ids=" ".join,
@@ -148,6 +156,17 @@ def test_compare_json_has_every_row_and_crossing(capsys: pytest.CaptureFixture[s
     assert {"quantity": "decode_s", "winner": "mamba-130m", "loser": "gpt2", "after": 256, "by": 65_536} in (
         found["crossings"]
     )
+
+
+def test_compare_ignores_a_field_in_the_files_that_have_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(tmp_path / f"{name}.json") for name in ("plain", "odd")]
+    small = {"model_type": "llama", "num_hidden_layers": 2}
+    for path, more in zip(paths, ({}, {"shiny": 1}), strict=True):
+        Path(path).write_text(json.dumps({**small, **more}), encoding="utf-8")
+    args = ["compare", *paths, "gpt2", "--on", "dgx-a100", "--seq-lens", "256"]
+    assert main(args) == 2 and "--ignore-field shiny" in capsys.readouterr().err
+    assert main([*args, "--ignore-field", "shiny"]) == 0
+    assert main([*args, "--ignore-field", "dull"]) == 2 and "'dull': cannot be ignored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -289,3 +289,9 @@ def test_cache_per_token_multiplies_out() -> None:
     for name in ("llama-3.1-8b", "gemma-3-4b", "deepseek-v4-flash"):
         facts = model_facts(load_model(name), seq_len=65_536)
         assert facts.kv_bytes_per_token * 65_536 == pytest.approx(facts.kv_bytes_per_sequence)
+
+
+def test_patterns_fold_what_repeats_after_a_prefix() -> None:
+    assert compress_layers(["a", "a", *["b", "c"] * 20, "b"]) == "a*2 (b c)*20 b"
+    assert compress_layers(["d", *["a"] * 4, *["b", *["a"] * 5] * 7, "b"]) == "d a*4 (b a*5)*7 b"
+    assert compress_layers(["a"] * 7) == "a*7"

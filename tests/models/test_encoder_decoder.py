@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.oracle_more import number
 from tests.oracle_stacks import caches, saved, spec, wrong_flops, wrong_parameters
 from tfsim.errors import InputError
 from tfsim.models.counts import count, parameters
@@ -34,32 +33,13 @@ def test_cache_bytes_are_equal(family: str) -> None:
     assert [pair for pair in found if pair[0] != pair[1]] == []
 
 
-@pytest.mark.parametrize(("family", "n"), [("t5", 10), ("transformer2017", 20), ("switch", 10)])
+@pytest.mark.parametrize(
+    ("family", "n"), [("t5", 10), ("transformer2017", 20), ("switch", 10), ("bart", 20), ("whisper", 20)]
+)
 def test_saved_bytes_are_exact(family: str, n: int) -> None:
     found = list(saved(family))
     assert len(found) == n
-    for row, expected, got in found:
-        if row["checkpoint"] == "none" or family == "transformer2017":
-            assert got == expected, row
-        else:
-            # a layer that runs again is given masks too (and Switch's router losses), not counted here
-            assert got[1] == expected[1] and got[0] == pytest.approx(expected[0], rel=0.05), row
-
-
-@pytest.mark.parametrize("family", ["bart", "whisper"])
-def test_saved_bytes_are_close(family: str) -> None:
-    found = list(saved(family))
-    assert len(found) == 20
-    for row, (total, slope, fixed), got in found:
-        copied = 0
-        if family == "whisper" and row["attn_impl"] == "sdpa" and row["checkpoint"] == "none":
-            # transformers' Whisper makes its queries contiguous by head, so that the fused kernel's output is copied
-            # for the output projection: one more storage of the queries' size in each attention
-            element = 4 if row["precision"] == "fp32" else 2
-            copied = number(row["batch"]) * 64 * element * (2 * number(row["seq"]) + number(row["seq_enc"]))
-        assert got[1] + copied == slope, row
-        assert got[0] + copied * number(row["layers"]) == pytest.approx(total, rel=0.025), row
-        assert got[2] == pytest.approx(fixed, rel=0.05), row
+    assert [(row, expected, got) for row, expected, got in found if expected != got] == []
 
 
 # Published figures.

@@ -58,13 +58,16 @@ def example(model_type: str) -> dict[str, Any]:
     if model_type in ("grok1", "grok-1"):
         return {**configurations()["full"]["grok-1"]["config"], "model_type": model_type}
     if model_type in ("gemma3", "llama4"):
-        return {"model_type": model_type, "text_config": {"model_type": f"{model_type}_text"}, "vision_config": {}}
+        eyes = {"vision_use_head": False, "image_size": 896, "patch_size": 14} if model_type == "gemma3" else {}
+        return {"model_type": model_type, "text_config": {"model_type": f"{model_type}_text"}, "vision_config": eyes}
     if model_type in ORACLE_KINDS:
         return oracle_more.config(ORACLE_KINDS[model_type])
     if model_type == "kimi_k2":
         return {**defaults()["deepseek_v3"]["config"], "model_type": "kimi_k2"}
     if model_type == "kimi_k25":
         return {"model_type": "kimi_k25", "text_config": {}}
+    if model_type == "dots1":  # its class gives no number of experts
+        return {"model_type": model_type, "n_routed_experts": 8, "num_experts_per_tok": 2}
     if model_type not in defaults():  # a later type: every field takes the default of its class
         return {"model_type": model_type}
     config: dict[str, Any] = copy.deepcopy(defaults()[model_type]["config"])
@@ -248,13 +251,51 @@ def test_rotary_fields(fields: dict[str, Any], kind: str | None, theta: float, r
 
 
 def test_multimodal_takes_the_text_part() -> None:
-    spec = load("gemma3", text_config={"num_hidden_layers": 6}, vision_config={"hidden_size": 3})
+    spec = load("llama4", text_config={"num_hidden_layers": 6}, vision_config={"hidden_size": 3})
     assert spec.n_layers == 6 and "vision" in spec.note
     with pytest.raises(InputError, match="'hidden_size': not known beside the text_config"):
         load("gemma3", text_config={}, hidden_size=3)
     with pytest.raises(InputError, match=r"text_config\.model_type"):
         load("gemma3", text_config={"model_type": "gemma2"})
-    assert load("llama4", tie_word_embeddings=True).tied_embeddings
+
+
+# Whether the output matrix is the embedding: what a multimodal class of transformers 5.24 does with the two fields.
+@pytest.mark.parametrize(
+    ("model_type", "top", "text", "tied"),
+    [
+        ("llama4", True, None, False),  # only the text part's own field counts
+        ("llama4", False, True, True),
+        ("qwen3_vl", None, True, False),  # only the top level's counts
+        ("qwen3_vl", True, False, True),
+        ("qwen2_5_vl", None, True, True),  # either
+        ("qwen2_5_vl", False, True, True),
+        ("qwen2_5_vl", False, None, False),
+        ("gemma3", False, True, False),
+        ("mistral3", None, None, True),  # the class's default
+        ("mistral3", False, None, False),
+    ],
+)
+def test_tied_embeddings_of_multimodal_types(model_type: str, top: bool | None, text: bool | None, tied: bool) -> None:
+    name = "tie_word_embeddings"
+    inner = {} if text is None else {name: text}
+    spec = spec_from_config({"model_type": model_type, "text_config": inner, **({} if top is None else {name: top})})
+    assert spec.tied_embeddings is tied
+
+
+def test_multimodal_file_that_unties_where_its_class_ties_is_refused() -> None:
+    with pytest.raises(InputError, match=r"text_config\.tie_word_embeddings.*top level"):
+        load("mistral3", text_config={"tie_word_embeddings": False})
+
+
+def test_old_multimodal_files_hold_the_text_part_at_the_top() -> None:
+    sizes = {"hidden_size": 3584, "num_hidden_layers": 2, "num_attention_heads": 28, "num_key_value_heads": 4}
+    flat = load("qwen2_5_vl", **sizes, intermediate_size=18944, vision_config={"hidden_size": 1280})
+    nested = load("qwen2_5_vl", text_config={**sizes, "intermediate_size": 18944}, vision_config={})
+    assert flat.blocks == nested.blocks and flat.d_model == 3584
+    both = load("qwen2_5_vl", hidden_size=3584, text_config={**sizes, "intermediate_size": 18944})
+    assert both.blocks == flat.blocks
+    with pytest.raises(InputError, match="'hidden_size': not known beside the text_config"):
+        load("qwen2_5_vl", hidden_size=4096, text_config=sizes)
 
 
 # Unknown, refused and ignored fields.
@@ -428,6 +469,15 @@ def test_each_field_swapped_in_turn(name: str) -> None:
 
 # types without a causal language model of their own in transformers (the text part of a multimodal class)
 NO_LIVE_CLASS = {"grok-1", "grok1", "kimi_k2", "dbrx", "qwen3_vl_text", "qwen3_vl_moe_text", "step3p5"}
+NO_LIVE_CLASS |= {"minimax_text_01", "qwen2_vl_text", "qwen2_5_vl_text", "glm4v_text", "glm4v_moe_text"}
+# what a class needs beside its defaults to be built
+LIVE_FIELDS: dict[str, dict[str, Any]] = {
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 4, "moe_topk": 2},
+    "ministral": {"head_dim": 128},
+    "nemotron": {"head_dim": 128, "num_key_value_heads": 8},
+    "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 2},
+}
 
 
 # the class that tfsim takes without ``architectures``, where that is no causal language model
@@ -438,6 +488,7 @@ LIVE_CLASS = {
     "whisper": "AutoModelForSpeechSeq2Seq",
     "vit": "AutoModelForImageClassification",
     "clip": "AutoModel",
+    "mistral4": "AutoModelForImageTextToText",
 }
 NO_LIVE_CLASS |= {"evoformer", *ORACLE_KINDS}
 
@@ -450,7 +501,7 @@ def test_against_installed_transformers(model_type: str) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        config = transformers.CONFIG_MAPPING[model_type]()
+        config = transformers.CONFIG_MAPPING[model_type](**LIVE_FIELDS.get(model_type, {}))
         with torch.device("meta"):
             auto = getattr(transformers, LIVE_CLASS.get(model_type, "AutoModelForCausalLM"))
             model = auto.from_config(config)

@@ -8,7 +8,7 @@ import pytest
 
 from tests import oracle
 
-EXACT_SAVED = ("s-gpt2", "s-llama-", "s-mixtral", "s-mistral")
+EXACT_SAVED = ("s-gpt2", "s-gpt-neox", "s-llama-", "s-mixtral", "s-mistral")
 
 
 def unequal(comparisons: list[oracle.Comparison]) -> list[tuple[str, str, float, float, dict[str, str]]]:
@@ -44,7 +44,7 @@ def test_saved_bytes_are_exact_where_promised(activations: list[oracle.Compariso
     exact = [
         c for c in activations if c.name.startswith(EXACT_SAVED) and not c.excluded and c.row["checkpoint"] == "none"
     ]
-    assert len(exact) == 234
+    assert len(exact) == 270
     assert unequal(exact) == []
 
 
@@ -53,8 +53,8 @@ def test_checkpointing_keeps_one_input_per_layer(activations: list[oracle.Compar
     slopes = [c for c in kept if c.quantity == "saved_act_bytes_per_layer"]
     assert unequal(slopes) == []
     fixed = [c for c in kept if c.quantity == "saved_act_bytes_fixed"]
-    assert len(fixed) == len(slopes) == 124
-    assert max(abs(c.got / c.expected - 1) for c in fixed) < 0.10
+    assert len(fixed) == len(slopes) == 128
+    assert max(abs(c.got / c.expected - 1) for c in fixed) < 0.01
 
 
 def test_saved_bytes_of_the_other_decoders_are_close(activations: list[oracle.Comparison]) -> None:
@@ -71,5 +71,5 @@ def test_saved_bytes_of_the_other_decoders_are_close(activations: list[oracle.Co
 
 def test_exclusions_are_counted_by_reason(activations: list[oracle.Comparison]) -> None:
     excluded = Counter(c.excluded for c in activations if c.quantity == "saved_act_bytes")
-    assert excluded[""] == 310
+    assert excluded[""] == 320
     assert sum(excluded.values()) == 400

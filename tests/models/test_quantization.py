@@ -212,3 +212,59 @@ def test_formats_that_would_be_ignored_are_refused(model_type: str, words: str) 
     quantised = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     with pytest.raises(InputError, match=f"quantization_config.*{words}"):
         spec_from_config({"model_type": model_type, "quantization_config": quantised})
+
+
+def test_a_word_names_the_modules_inside_it() -> None:
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+    spec = load({**awq, "modules_to_not_convert": ["self_attn", "lm_head"]})
+    assert spec.blocks["layer"].formats == {"ffn_dense": "int4_zp_g128"}
+
+
+def test_two_matrices_behind_one_operator_must_agree() -> None:
+    small = {"model_type": "afmoe", "num_hidden_layers": 2}
+    both = [f"model.layers.0.self_attn.{name}_proj" for name in ("q", "gate")]
+    spec = load({**FP8, "modules_to_not_convert": both}, small)
+    assert "q_proj" not in spec.blocks[spec.layer_blocks[0]].formats
+    with pytest.raises(InputError, match="siblings have different formats"):
+        load({**FP8, "modules_to_not_convert": both[1:]}, small)
+
+
+# AMD Quark.
+
+
+def quark(weight: dict[str, Any], **more: Any) -> dict[str, Any]:
+    whole = {"weight": weight, "input_tensors": None, "output_tensors": None, "bias": None}
+    return {"quant_method": "quark", "global_quant_config": whole, "exclude": ["lm_head"], **more}
+
+
+QUARK_FP8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "group_size": None, "symmetric": True}
+
+
+def test_quark_formats() -> None:
+    kept = {"output_tensors": QUARK_FP8, "weight": QUARK_FP8}
+    per_layer = {"*k_proj": kept, "*v_proj": kept}
+    spec = load(quark(QUARK_FP8, kv_cache_quant_config=per_layer, layer_quant_config=per_layer))
+    assert spec.blocks["layer"].formats == {"attn": "fp8", "ffn_dense": "fp8"}
+    assert (spec.kv_format, spec.formats) == ("fp8", {})
+    narrow = load(quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 32}, exclude=["re:.*self_attn.*"]))
+    assert narrow.blocks["layer"].formats == {"ffn_dense": "mxfp4"} and narrow.kv_format is None
+    assert narrow.formats == {"head": "mxfp4"}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "message"),
+    [
+        (quark({"dtype": "uint2", "qscheme": "per_group"}), "dtype, qscheme and group_size are"),
+        (quark({**QUARK_FP8, "symmetric": False}), "symmetric"),
+        (quark(QUARK_FP8, kv_cache_quant_config={"*k_proj": {}}), "kv_cache_quant_config"),
+        (
+            quark(QUARK_FP8, layer_quant_config={"*k": {"weight": {**QUARK_FP8, "qscheme": "per_channel"}}}),
+            "layer_quant_config",
+        ),
+        (quark(QUARK_FP8, twist=1), "twist"),
+    ],
+)
+def test_quark_refuses(quantization: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        load(quantization)
+    assert "\n" not in str(error.value)

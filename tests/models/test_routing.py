@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tfsim
 from tfsim.models.experts import experts_touched
 from tfsim.models.routing import pick_probabilities, routing
-from tfsim.models.spec import MoE
+from tfsim.models.spec import Block, ModelSpec, MoE
 
 
 def mixture(n_experts: int, top_k: int) -> MoE:
@@ -99,3 +99,65 @@ def test_a_single_token_fills_an_expert(n_experts: int, top_k: int) -> None:
     found = routing(mixture(n_experts, top_k), 1)
     assert found.worst == pytest.approx(1)
     assert found.imbalance == pytest.approx(n_experts / top_k)
+
+
+# A capacity in counts, memory and time
+
+
+def with_capacity(name: str, factor: float | None) -> ModelSpec:
+    """The model, its experts (an encoder's too) with this capacity factor."""
+
+    def changed(block: Block) -> Block:
+        if not isinstance(block.ffn, MoE):
+            return block
+        return block.model_copy(update={"ffn": block.ffn.model_copy(update={"capacity_factor": factor})})
+
+    def stack(spec: ModelSpec) -> ModelSpec:
+        blocks = {key: changed(block) for key, block in spec.blocks.items()}
+        return spec.model_copy(update={"blocks": blocks, "encoder": spec.encoder and stack(spec.encoder)})
+
+    return stack(tfsim.load_model(name))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.25, 2.0])
+def test_experts_run_buffers_of_their_capacity(factor: float) -> None:
+    """Switch-Base with 8 experts: 8 x ceil(factor x 1001 / 8) rows where 1001 tokens are routed."""
+    counts = [tfsim.count(with_capacity("switch-base-8", f), batch=1, seq_len=1001) for f in (None, factor)]
+    experts = [found.flops_by_component["moe_experts"] for found in counts]
+    rows = 8 * math.ceil(factor * 1001 / 8)
+    assert experts[0] == 12 * 2 * 1001 * 2 * 768 * 3072
+    assert experts[1] == 12 * 2 * rows * 2 * 768 * 3072
+    assert counts[1].flops - experts[1] == counts[0].flops - experts[0]
+    assert counts[0].parameters == counts[1].parameters
+
+
+def test_a_capacity_costs_memory_traffic_and_time() -> None:
+    """Mixtral with a buffer of twice the mean load: twice the experts' rows kept, and a longer step."""
+    saved, moved, steps = [], [], []
+    for factor in (None, 1.0, 2.0):
+        model = with_capacity("mixtral-8x7b", factor)
+        found = tfsim.count(model, batch=1, seq_len=4096, phase="forward_backward", style="fused")
+        saved.append(found.saved_bytes)
+        moved.append(found.bytes_moved)
+        plan = {"tp": 2, "pp": 4, "ep": 8}
+        system = tfsim.load_system("dgx-h100")
+        steps.append(tfsim.train(model, system, devices=64, seq_len=4096, global_batch=256, plan=plan).step_time_s)
+    assert saved[1] == saved[0] and steps[1] == pytest.approx(steps[0], rel=1e-3)  # 8192 copies fill 8 buffers evenly
+    # dispatched 4096, two 14336-wide branches and their product, 4096 of output, in bf16; two indices, one weight a row
+    row = 2 * (2 * 4096 + 3 * 14336) + 2 * 8 + 4
+    assert saved[2] - saved[0] == 32 * 8192 * row
+    assert moved[2] > moved[1] and steps[2] > 1.3 * steps[1]
+
+
+def test_decode_steps_have_no_buffers() -> None:
+    plain, padded = (
+        tfsim.count(with_capacity("mixtral-8x7b", f), batch=3, past_len=100, phase="decode") for f in (None, 2.0)
+    )
+    assert plain.flops == padded.flops and plain.bytes_moved == padded.bytes_moved
+
+
+def test_routing_drops_at_the_models_own_capacity() -> None:
+    moe = mixture(64, 1)
+    own = routing(moe.model_copy(update={"capacity_factor": 1.25}), 2_048)
+    given_ = routing(moe, 2_048, capacity_factor=1.25)
+    assert (own.capacity, own.dropped) == (given_.capacity, given_.dropped) and own.dropped > 0

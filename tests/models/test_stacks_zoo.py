@@ -21,7 +21,7 @@ def test_every_oracle_model_is_in_the_zoo() -> None:
 def test_zoo_agrees_with_the_import(name: str) -> None:
     zoo, imported = load_model(name), spec(name)
     assert parameters(zoo) == parameters(imported)
-    same = {"source": "", "family": "", "dtype": "bf16", "encoder": None}
+    same = {"source": "", "note": "", "family": "", "dtype": "bf16", "encoder": None}
     assert zoo.model_copy(update=same) == imported.model_copy(update=same)
 
 

@@ -174,6 +174,37 @@ def test_quantised_weights_count_their_scales(fmt: str, rows: int, columns: int,
 
 def test_formats_are_sane() -> None:
     for name, fmt in FORMATS.items():
-        assert fmt.bits in (4, 8, 16, 32)
-        assert element_bytes(name) == fmt.bits / 8
-        assert weight_bytes(name, 1024, 1024) < 2**20 * fmt.bits / 8 * 1.2
+        assert fmt.ggml or fmt.bits in (4, 8, 16, 32)
+        assert element_bytes(name) == (fmt.bits_per_weight if fmt.ggml else fmt.bits) / 8
+        assert fmt.bits <= weight_bytes(name, 1024, 1024) * 8 / 2**20 <= fmt.bits + 1
+        assert weight_bytes(name, 4096, 4096) * 8 / 2**24 == pytest.approx(fmt.bits_per_weight, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "elements", "block_bytes"),
+    # static_assert lines of llama.cpp's ggml-common.h
+    [
+        ("q4_0", 32, 2 + 16),
+        ("q4_1", 32, 2 * 2 + 16),
+        ("q5_0", 32, 2 + 4 + 16),
+        ("q5_1", 32, 2 * 2 + 4 + 16),
+        ("q8_0", 32, 2 + 32),
+        ("q2_k", 256, 2 * 2 + 16 + 64),
+        ("q3_k", 256, 2 + 64 + 32 + 12),
+        ("q4_k", 256, 2 * 2 + 12 + 128),
+        ("q5_k", 256, 2 * 2 + 12 + 128 + 32),
+        ("q6_k", 256, 2 + 16 + 192),
+        ("iq1_s", 256, 2 + 32 + 16),
+        ("iq1_m", 256, 32 + 16 + 8),
+        ("iq2_xxs", 256, 2 + 2 * 32),
+        ("iq2_xs", 256, 2 + 2 * 32 + 8),
+        ("iq2_s", 256, 2 + 64 + 16),
+        ("iq3_xxs", 256, 2 + 3 * 32),
+        ("iq3_s", 256, 2 + 13 * 8 + 4),
+        ("iq4_nl", 32, 2 + 16),
+        ("iq4_xs", 256, 2 + 2 + 4 + 128),
+    ],
+)
+def test_ggml_blocks(name: str, elements: int, block_bytes: int) -> None:
+    assert weight_bytes(name, 3, 8 * elements) == 24 * block_bytes
+    assert FORMATS[name].bits_per_weight == 8 * block_bytes / elements

@@ -15,7 +15,7 @@ from tfsim.errors import InputError
 from tfsim.hardware import load_system
 from tfsim.models.counts import cache_bytes, count
 from tfsim.models.load import load_model
-from tfsim.operators.formats import FORMAT_NAMES
+from tfsim.models.weights import WEIGHT_FORMATS
 from tfsim.serving import Phase, ServingEstimate, search_serving_plans, serve
 
 H100 = load_system("dgx-h100")
@@ -279,6 +279,9 @@ def test_arrays_equal_scalars(
             continue
         for name, value in values(one).items():
             assert not isinstance(value, np.generic), name
+            if value is None:  # no such figure, whatever the load
+                assert values(many)[name] is None, name
+                continue
             assert values(many)[name][i] == pytest.approx(value, rel=1e-12, abs=1e-18, nan_ok=True), name
         assert many.decode.bound[i] == one.decode.bound
 
@@ -370,10 +373,27 @@ def test_what_a_reader_sees() -> None:
 
 
 def test_every_weight_format_can_be_served() -> None:
-    for fmt in FORMAT_NAMES:
+    for fmt in WEIGHT_FORMATS:
         found = serve(LLAMA_8B, H100, weights_dtype=fmt, batch=1, plan={})
         assert found.fits
         assert found.tpot_ms > 0
+
+
+def test_gguf_on_a_laptop_and_a_cpu() -> None:
+    """A decode step reads the file less the token table; weight-only formats multiply at the 16-bit rate."""
+    for name in ("macbook-pro-m1-max", "cpu-server-spr-2s"):
+        system = load_system(name)
+        small = serve(LLAMA_8B, system, weights_dtype="Q4_K_M", dtype="fp16", batch=1)
+        wide = serve(LLAMA_8B, system, dtype="fp16", batch=1)
+        assert small.weights_dtype == "q4_k+q6_k" and small.fits
+        assert small.memory.weights == pytest.approx(4.9129e9, rel=1e-4)
+        table = 128256 * 4096 * 4.5 / 8
+        bandwidth = system.device.require("bandwidth") * system.device.efficiency.memory
+        assert small.decode.memory == pytest.approx((4.9129e9 - table) / bandwidth, rel=0.1)
+        assert small.decode.memory < 0.4 * wide.decode.memory
+        assert small.prefill.compute == pytest.approx(wide.prefill.compute, rel=1e-3)
+    spread = serve(load_model("llama-3.1-70b"), H100, devices=4, plan={"tp": 2, "pp": 2}, weights_dtype="q4_k_m")
+    assert spread.memory.weights == pytest.approx(42.51e9 / 4, rel=0.05)
 
 
 def test_no_step_is_shorter_under_load() -> None:

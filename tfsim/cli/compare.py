@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfsim.cli.options import Json, Set, checked, overrides
+from tfsim.cli.options import IgnoreField, Json, Set, checked, overrides
 from tfsim.cli.shell import new_app
 
 app = new_app()
@@ -22,6 +22,7 @@ def compare(
     dtype: Annotated[str, typer.Option(help="Number format of activations: bf16, fp16, fp32.")] = "bf16",
     software: Annotated[str, typer.Option(help="fused, eager, graph, flash-1 or unfused-attention.")] = "fused",
     set_: Set = None,
+    ignore_field: IgnoreField = None,
     json: Json = False,
 ) -> None:
     """Compare architectures on one device as the context grows.
@@ -31,6 +32,7 @@ def compare(
     asked: dict[str, Any] = {
         "models": models, "system": on, "batch": batch, "dtype": dtype, "software": software,
         "seq_lens": None if seq_lens is None else [text.strip() for text in seq_lens.split(",")],
+        "ignore_fields": ignore_field,
     }  # fmt: skip
     from tfsim.scenario import ComparisonQuestion, answer_comparison
 

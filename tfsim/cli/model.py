@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfsim.cli.options import IgnoreField, Json, quantity, whole
+from tfsim.cli.options import IgnoreField, Json, WeightsDtype, quantity, whole
 from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def show(
     model: Annotated[str, typer.Argument(help="A name of the zoo, a tfsim YAML, or a Hugging Face config.json.")],
     seq_len: Annotated[str | None, typer.Option(help="Tokens per sequence; default 8,192.", metavar="TOKENS")] = None,
     dtype: Annotated[str, typer.Option(help="Number format of activations and KV cache.")] = "bf16",
+    weights_dtype: WeightsDtype = None,
     yaml: Annotated[bool, typer.Option("--yaml", help="Print the specification as YAML, and nothing else.")] = False,
     ignore_field: IgnoreField = None,
     json: Json = False,
@@ -53,11 +54,16 @@ def show(
         raise InputError("give --yaml or --json, not both")
     spec = load_model(model, ignore_fields=ignore_field or ())
     if yaml:
+        if weights_dtype is not None:
+            from tfsim.models.weights import with_weights
+
+            spec = with_weights(spec, weights_dtype, dtype)
         print(dump_model(spec), end="")
         return
     from tfsim.models.facts import model_facts
 
-    found = model_facts(spec, seq_len=whole(quantity(seq_len, "tokens", "--seq-len"), "--seq-len"), dtype=dtype)
+    length = whole(quantity(seq_len, "tokens", "--seq-len"), "--seq-len")
+    found = model_facts(spec, seq_len=length, dtype=dtype, weights_dtype=weights_dtype)
     if json:
         from tfsim.cli.output import print_json
 
@@ -67,12 +73,28 @@ def show(
 
 
 @app.command()
+def formats(json: Json = False) -> None:
+    """List what weights can be stored in: bits a weight with scales, the matmul rate, what stays in high precision."""
+    from tfsim.cli.output import print_json, table
+    from tfsim.models.weights import HIGH_PRECISION, weight_formats
+
+    found = weight_formats()
+    if json:
+        print_json(found)
+        return
+    for kind, stays in HIGH_PRECISION.items():
+        rows = [[f.name, f"{f.bits_per_weight:g}", f.matmul_rate, f.note] for f in found if f.kind == kind]
+        table(["weights_dtype", "bits/weight", "matmuls run in", "stored as"], rows, title=f"{kind}: {stays}")
+
+
+@app.command()
 def routing(
     model: Annotated[str, typer.Argument(help="A model with experts: a name, a tfsim YAML, or a config.json.")],
     tokens: Annotated[str, typer.Option(help="Tokens routed at once.", metavar="TOKENS")] = "8192",
     skew: Annotated[float, typer.Option(help="Popularity falls with rank as rank**-skew; 0: uniform.")] = 0.0,
     capacity_factor: Annotated[
-        float | None, typer.Option(help="An expert drops what is beyond this many mean loads (Switch).")
+        float | None,
+        typer.Option(help="An expert drops what exceeds so many mean loads; default the model's."),
     ] = None,
     ignore_field: IgnoreField = None,
     json: Json = False,
@@ -123,6 +145,9 @@ def _print(facts: "ModelFacts") -> None:
         ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
         (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
     ]
+    if facts.cross_bytes_per_sequence:
+        read = facts.encoder_reads or f"{length} read by the encoder"
+        cache.append(("cross-attention cache", f"{two_units(facts.cross_bytes_per_sequence)} per sequence, of {read}"))
     tied = "tied" if facts.tied_embeddings else "untied"
     print_facts(
         [
@@ -134,6 +159,7 @@ def _print(facts: "ModelFacts") -> None:
             *((f"  {name}", words) for name, words in facts.blocks.items()),
             ("d_model", f"{facts.d_model:,}"),
             *([("input", facts.reads)] if facts.reads else []),
+            *([("encoder input", facts.encoder_reads)] if facts.encoder_reads else []),
             *([("vocabulary", f"{facts.vocab_size:,}, {tied} embeddings")] if facts.vocab_size else []),
             *([("head", facts.head)] if facts.head else []),
             ("positions", facts.positions),
@@ -141,6 +167,16 @@ def _print(facts: "ModelFacts") -> None:
         ],
         title=facts.name,
     )
+    if facts.image_tower is not None:
+        print_facts(
+            [
+                ("tower", facts.image_tower),
+                ("tokens per image", f"{facts.tokens_per_image:,}, part of the sequence"),
+                ("parameters", f"{facts.tower_parameters:,}, projector included"),
+                ("FLOPs per image", f"{_flops(facts.tower_flops_per_image).strip()}  forward, once per image"),
+            ],
+            title="Images",
+        )
     print_facts(
         [
             ("total", f"{p.total:,}"),
@@ -153,7 +189,10 @@ def _print(facts: "ModelFacts") -> None:
     )
     print_facts(
         [
-            ("weights as published", f"{two_units(facts.weight_bytes)} in {', '.join(facts.formats)}"),
+            (
+                f"weights as {facts.weights_dtype or 'specified'}",
+                f"{two_units(facts.weight_bytes)} in {', '.join(facts.formats)}",
+            ),
             (f"weights in {facts.dtype}", two_units(facts.weight_bytes_as)),
             *(cache if facts.decodes and facts.kv_bytes_per_sequence else []),
             *([("state per sequence", two_units(state))] if (state := facts.state_bytes_per_sequence) else []),

@@ -27,6 +27,10 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Replace a figure of the hardware profile; may be repeated.", metavar="FIELD=VALUE"),
 ]
+WeightsDtype = Annotated[
+    str | None,
+    typer.Option(help="Format of the weights, such as fp8, or a GGUF file type (tfsim model formats)."),
+]
 IgnoreField = Annotated[
     list[str] | None,
     typer.Option(help="A field of a Hugging Face config.json to leave out; may be repeated.", metavar="FIELD"),

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfsim.cli.options import Carbon, IgnoreField, Json, Power, Price, Pue, Set, checked, overrides
+from tfsim.cli.options import Carbon, IgnoreField, Json, Power, Price, Pue, Set, WeightsDtype, checked, overrides
 from tfsim.cli.shell import new_app
 
 app = new_app()
@@ -15,8 +15,15 @@ def serve(
     model: Annotated[str, typer.Argument(help="A name of the zoo, a tfsim YAML, or a Hugging Face config.json.")],
     on: Annotated[str, typer.Option("--on", help="The system, by name or path.", metavar="SYSTEM")],
     devices: Annotated[str, typer.Option(help="Devices in all.", metavar="N")] = "1",
-    input_len: Annotated[str, typer.Option(help="Prompt tokens of a request.", metavar="TOKENS")] = "2000",
-    output_len: Annotated[str, typer.Option(help="Generated tokens of a request.", metavar="TOKENS")] = "300",
+    input_len: Annotated[
+        str | None, typer.Option(help="Prompt tokens of a request; default 2,000.", metavar="TOKENS")
+    ] = None,
+    output_len: Annotated[
+        str | None, typer.Option(help="Generated tokens of a request; default 300.", metavar="TOKENS")
+    ] = None,
+    images: Annotated[
+        str | None, typer.Option(help="Images per request; their tokens are part of the prompt.", metavar="N")
+    ] = None,
     batch: Annotated[
         str | None, typer.Option(help="Sequences at once per replica; default as many as fit.", metavar="N")
     ] = None,
@@ -24,7 +31,7 @@ def serve(
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.", metavar="N")] = None,
     ep: Annotated[int | None, typer.Option(min=1, help="Devices that experts are spread over.", metavar="N")] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format of activations: bf16, fp16, fp32.")] = None,
-    weights_dtype: Annotated[str | None, typer.Option(help="Number format of the weights, such as fp8.")] = None,
+    weights_dtype: WeightsDtype = None,
     kv_dtype: Annotated[str | None, typer.Option(help="Number format of the KV cache, such as fp8.")] = None,
     software: Annotated[str, typer.Option(help="graph, fused, eager, flash-1 or unfused-attention.")] = "graph",
     memory_utilization: Annotated[float, typer.Option(help="Share of the memory that the engine uses.")] = 0.9,
@@ -40,12 +47,13 @@ def serve(
 ) -> None:
     """Estimate serving under steady load: TTFT, TPOT, tokens/s, concurrency, and money, energy and carbon per token.
 
-    Without --tp, --pp and --ep the plan with the most output tokens per second and device is searched.
+    Without --tp, --pp and --ep the plan with the most output tokens per second and device is searched. A robot's model
+    (RT-2, OpenVLA) decodes one control step by default: an action after one image and an instruction.
     """
     plan = {name: value for name, value in {"tp": tp, "pp": pp, "ep": ep}.items() if value is not None}
     asked: dict[str, Any] = {
         "system": on, "devices": devices, "input_len": input_len, "output_len": output_len, "batch": batch,
-        "plan": plan or "auto", "dtype": dtype, "weights_dtype": weights_dtype, "kv_dtype": kv_dtype,
+        "images": images, "plan": plan or "auto", "dtype": dtype, "weights_dtype": weights_dtype, "kv_dtype": kv_dtype,
         "software": software, "memory_utilization": memory_utilization, "max_batch": max_batch,
         "max_prefill_tokens": max_prefill_tokens,
     }  # fmt: skip

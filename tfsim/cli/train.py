@@ -22,6 +22,7 @@ def train(
     seq_len: Annotated[
         str | None, typer.Option(help="Tokens per sequence; default the model's longest.", metavar="N")
     ] = None,
+    images: Annotated[str, typer.Option(help="Images per sequence; their tokens are part of it.", metavar="N")] = "0",
     tokens: Annotated[str | None, typer.Option(help="Tokens of the whole run, such as 15T.", metavar="N")] = None,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel degree.", metavar="N")] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.", metavar="N")] = None,
@@ -35,7 +36,7 @@ def train(
     top: Annotated[
         int | None, typer.Option(min=1, help="Print a table of the best plans instead.", metavar="N")
     ] = None,
-    precision: Annotated[str, typer.Option(help="bf16, bf16-grads, fp16, fp8 or fp32.")] = "bf16",
+    precision: Annotated[str, typer.Option(help="bf16, bf16-grads, fp16, fp8, tf32 or fp32.")] = "bf16",
     software: Annotated[str, typer.Option(help="fused, eager, graph, flash-1 or unfused-attention.")] = "fused",
     price: Price = None,
     power: Power = None,
@@ -57,7 +58,8 @@ def train(
     plan = {name: value for name, value in fields.items() if value is not None}
     search = auto or top is not None or not plan
     asked: dict[str, Any] = {
-        "system": on, "devices": devices, "seq_len": seq_len, "global_batch": global_batch, "tokens": tokens,
+        "system": on, "devices": devices, "seq_len": seq_len, "global_batch": global_batch, "images": images,
+        "tokens": tokens,
         "plan": "auto" if search else plan, "fixed": plan if search else {},
         "precision": precision, "software": software,
     }  # fmt: skip

@@ -26,7 +26,7 @@ def compressed_attention(context: BlockContext, mixer: CompressedAttention, x: T
     heads = ceil_div(mixer.n_heads, tp)
 
     def normed(name: str, of: Tensor, rows: Number, width: int, weight: bool = True) -> Operator:
-        norm = spec.norm.model_copy(update={"weight": weight})
+        norm = spec.norm.model_copy(update={"weight": weight, "two_inputs": not weight})
         return apply_norm(name, of, norm, rows=rows, width=width, shape=shape, fmt=spec.dtype)
 
     x, ops = as_stream("attention.gather", x, spec.d_model, shape)
@@ -151,11 +151,14 @@ def _compress(context: BlockContext, how: Compression, x: Tensor, prefix: str, w
     pooled = activation(f"{prefix}compress.out", rows * width, style)
     shares = Tensor(f"{prefix}compress.shares", tokens * n, 4)
     bias = Weight(f"{prefix}compress.position_bias", "attn", how.ratio, n, fmt="fp32")
+    kept: tuple[Tensor, ...] = (kv.output, shares)
+    if style.low_precision:  # the shares are cast back before they weigh the values
+        kept += (activation(f"{prefix}compress.weights", tokens * n, style),)
     pooling = pointwise(
         f"{prefix}compress",
         "pointwise",
         pooled,
-        saves=(kv.output, shares),
+        saves=kept,
         weights=(bias,),
         vector_flops=10 * tokens * n,
         inputs=2 * how.ratio * how.series,

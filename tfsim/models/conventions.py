@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from tfsim.errors import choice
 from tfsim.models.counts import parameters
 from tfsim.models.decoder import segments
@@ -18,14 +20,19 @@ CONVENTIONS: dict[str, str] = {
 }
 
 
-def conventions_of(model: ModelSpec) -> tuple[str, ...]:
-    """The conventions that fit ``model``: those of parameters per token only where one stack reads tokens."""
-    tokens = model.encoder is None and model.vocab_size > 0
+def conventions_of(model: ModelSpec, images: Number = 0) -> tuple[str, ...]:
+    """The conventions that fit ``model``: those of parameters per token only where one stack reads tokens, and no image
+    tower runs besides."""
+    tokens = model.encoder is None and model.vocab_size > 0 and isinstance(images, int) and not images
     return tuple(name for name in CONVENTIONS if tokens or name in ("exact", "megatron"))
 
 
-def training_flops(model: ModelSpec, seq_len: Number, convention: str, *, mtp: bool = False) -> Number:
+def training_flops(
+    model: ModelSpec, seq_len: Number, convention: str, *, images: Number = 0, mtp: bool = False
+) -> Number:
     """FLOPs of forward and backward for one sequence of ``seq_len`` tokens; recomputation is never in.
+
+    ``images``: per sequence, through the image tower (its tokens are part of seq_len).
 
     ``mtp``: include the model's multi-token-prediction modules, each one more layer of the last kind, a 2 d -> d
     projection and another pass of the output matrix (DeepSeek-V3, section 2.2).
@@ -36,7 +43,8 @@ def training_flops(model: ModelSpec, seq_len: Number, convention: str, *, mtp: b
         attention = _attention_width(model) if convention == "palm" else 0
         per_token = 6 * parameters(model).active_less_input_embedding + 6 * attention * seq_len
         return per_token * seq_len
-    shape = Shape(1, seq_len, causal="halved" if convention == "exact" else "full", style=Style(attention="fused"))
+    causal: Literal["halved", "full"] = "halved" if convention == "exact" else "full"
+    shape = Shape(1, seq_len, causal=causal, images=images, style=Style(attention="fused"))
     parts = segments(model, shape)
     forward = total(op.flops * part.repeat for part in parts for op in part.operators)
     if mtp and model.n_mtp_modules:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tfsim.errors import InputError, choice, quote
 from tfsim.models.decoder import Segment, segments
+from tfsim.models.images import read_images
 from tfsim.models.saved import saved_activations
 from tfsim.models.shape import Shape
 from tfsim.models.spec import AlignmentFrontend, LMHead, MaskedLMHead, ModelSpec, MoE, PatchFrontend, require_model
@@ -61,7 +62,7 @@ class Parameters:
     input embedding or not; ``active``: what one token of text touches, without experts not chosen and an image tower;
     ``active_less_input_embedding``: less the input table where it is not the output matrix as well;
     ``non_embedding``: without token, position and other embeddings and the untied output matrix (Kaplan 2020);
-    ``by_group``: by the groups of the oracle tables, and ``vision``: the image tower of a multimodal model."""
+    ``by_group``: by what they do (``attn``, ``ffn_dense``, ...), with ``vision``, a multimodal model's image tower."""
 
     total: int
     tied: int
@@ -259,6 +260,7 @@ def count(
     past_len: Any = 0,
     encoder_len: Any = None,
     image_size: int | None = None,
+    images: Any = 0,
     phase: Literal["forward", "forward_backward", "decode"] = "forward",
     attention: Literal["fused", "eager"] = "fused",
     dtype: str = "bf16",
@@ -275,7 +277,8 @@ def count(
     batch, seq_len, past_len: sequences, new tokens per sequence, tokens already cached; numbers or arrays that
     broadcast. seq_len defaults to 1 in ``decode``, to what an image or audio frontend makes (of ``image_size`` pixels a
     side, the model's own by default), and to the model's max_seq_len otherwise. ``encoder_len``: positions of an
-    encoder; defaults to what its frontend makes, else to seq_len (in ``decode`` it must be given). ``dtype``:
+    encoder; defaults to what its frontend makes, else to seq_len (in ``decode`` it must be given). ``images``: per
+    sequence, through the model's image tower (none by default); their tokens are part of the sequence. ``dtype``:
     of activations and, unless the model fixes kv_format, of the cache. ``causal``: ``full`` counts the whole score
     rectangle (torch's flop counter), ``halved`` what the mask lets through. ``style``: unfused torch or fused kernels,
     decides what is kept and moved. ``recompute`` adds forward work and drops kept tensors. ``latent``,
@@ -288,10 +291,10 @@ def count(
     choice("phase", phase, ("forward", "forward_backward", "decode"))
     if phase == "decode" and not model.decodes:
         raise InputError(f"phase: {model.name} has no decoder: it runs forward or forward_backward only")
-    images = [m for m in (model, model.encoder) if m is not None and isinstance(m.frontend, PatchFrontend)]
-    if image_size is not None and not images:
+    readers = [m for m in (model, model.encoder) if m is not None and isinstance(m.frontend, PatchFrontend)]
+    if image_size is not None and not readers:
         raise InputError(f"image_size: {model.name} reads no images")
-    if image_size is not None and seq_len is not None and model in images:
+    if image_size is not None and seq_len is not None and model in readers:
         raise InputError("image_size: give it or seq_len, not both")
     if seq_len is None:
         seq_len = 1 if phase == "decode" else _own_length(model, image_size)
@@ -308,7 +311,11 @@ def count(
     rate = as_number(dropout, "dropout", at_least=0)
     if not isinstance(rate, int | float) or rate >= 1:
         raise InputError(f"dropout: {quote(dropout)} is not one probability in [0, 1)")
-    common_shape(batch=batch_, seq_len=seq, past_len=past, **({} if source is None else {"encoder_len": source}))
+    read = source if model.reads_source else past + seq
+    seen = read_images(model, images, "encoder_len" if model.reads_source else "seq_len", read)
+    common_shape(
+        images=seen, batch=batch_, seq_len=seq, past_len=past, **({} if source is None else {"encoder_len": source})
+    )
     run = Style(dtype, style, attention, float(rate))
     shape = Shape(
         batch_,
@@ -320,6 +327,7 @@ def count(
         latent=latent,
         experts=experts,
         encoder_len=source,
+        images=seen,
         style=run,
     )
     training = phase == "forward_backward"

@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tfsim.models.cross import cross_attention, encoder_shape, memory
+from tfsim.models.cross import cross_attention, encoder_shape, memory, source_len
 from tfsim.models.dit import modulated_block
 from tfsim.models.evoformer import both_streams
 from tfsim.models.experts import experts
 from tfsim.models.feedforward import mlp
-from tfsim.models.frontends import frontend_operators, relative_positions
+from tfsim.models.frontends import frontend_operators, position_biases, relative_positions
 from tfsim.models.heads import head_operators
 from tfsim.models.hyper import hyper_block
+from tfsim.models.images import tower_shape
 from tfsim.models.mixers import mix
 from tfsim.models.parts import BlockContext, as_stream, model_norm, stream_tensor, to_stream
 from tfsim.models.per_layer import layer_input, per_layer_tables
 from tfsim.models.rwkv import channel_mix
 from tfsim.models.shape import Shape
-from tfsim.models.spec import ENCODER, Evoformer, ModelSpec, MoE, Recurrent
+from tfsim.models.spec import ENCODER, VISION, Attention, Block, Disentangled, Evoformer, ModelSpec, MoE, Recurrent
 from tfsim.models.spec.ssm import ChannelMix
-from tfsim.operators.core import Operator, Tensor, activation
+from tfsim.operators.core import Operator, Tensor, activation, prefixed
 from tfsim.operators.elementwise import residual
 
 FIRST, LAST = "embedding", "head"
@@ -36,7 +37,7 @@ class Segment:
 
     ``layer``: whether it is a layer (which recomputation and pipelines cut), not an end. ``stream``: the activation it
     is given; ``given``: what it is given besides, one storage for all layers. An encoder's segments are
-    named ``encoder.embedding`` and so on.
+    named ``encoder.embedding`` and so on, an image tower's ``vision.embedding``.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Segment:
 def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segment, ...]:
     """The whole model for one pass: embedding, blocks in order of first use, head; ``loss`` adds the loss.
 
-    An encoder's come first, and do not run in a decode step.
+    An image tower's come first, then an encoder's; neither runs in a decode step.
     """
     stream = stream_tensor("stream.in", spec, shape)
     blocks = tuple(
@@ -65,6 +66,7 @@ def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segm
         for name, repeat in spec.block_counts.items()
     )
     return (
+        *(_tower(spec.vision, shape) if spec.vision and shape.phase != "decode" else ()),
         *(_encoder(spec, spec.encoder, shape) if spec.encoder and shape.phase != "decode" else ()),
         Segment(FIRST, 1, (*frontend_operators(spec, shape), *per_layer_tables(spec, shape)), stream),
         *blocks,
@@ -83,14 +85,43 @@ def block_input(spec: ModelSpec, name: str, shape: Shape) -> Tensor:
 
 
 def given(spec: ModelSpec, name: str, shape: Shape) -> tuple[Tensor, ...]:
-    """What a layer of kind ``name`` reads besides the stream and does not make itself: the encoder's output, relative
-    biases. It is kept even when the layer runs again."""
+    """What a layer of kind ``name`` is called with besides the stream, and keeps even when it runs again: the encoder's
+    output, relative biases, a mask of scores (on the batch's own queries, or on keys alone where all are seen).
+
+    torch's checkpoint saves what a layer is called with by position; what transformers hands over by name (rotary
+    tables, DeBERTa's vectors of distances, most decoders' masks) lives as long, but is no saved tensor.
+    """
     found: tuple[Tensor, ...] = ()
-    if spec.blocks[name].cross is not None:
+    block = spec.blocks[name]
+    relative = spec.relative_positions
+    if block.cross is not None:
         found += (memory(spec, shape),)
-    if spec.relative_positions is not None:
-        found += (relative_positions(spec, spec.relative_positions, shape),)
-    return found
+        if relative is not None:  # cross-attention has no distances: its biases are zeros
+            found += (position_biases(spec, shape, source_len(spec, shape), "cross_positions"),)
+    if relative is not None and relative.kind == "bias":
+        found += (relative_positions(spec, relative, shape),)
+    return found + given_mask(block, shape)
+
+
+def given_mask(block: Block, shape: Shape) -> tuple[Tensor, ...]:
+    """The mask that layers are given to add to scores in memory; DeBERTa's is fp32 in any case."""
+    mixer = block.mixer
+    pairs = shape.tokens * (shape.past_len + shape.seq_len)
+    if isinstance(mixer, Disentangled):
+        return (Tensor("given_mask", pairs, 4, scope="model"),)
+    if not isinstance(mixer, Attention) or not mixer.given_mask or shape.style.attention != "eager":
+        return ()
+    return (Tensor("given_mask", pairs if mixer.causal else shape.tokens, shape.style.act, scope="model"),)
+
+
+def _tower(tower: ModelSpec, shape: Shape) -> Iterator[Segment]:
+    """The image tower's segments, when there are images; its operators, too, are named ``vision.q_proj`` and so on, for
+    it shares nothing with the rest."""
+    if isinstance(shape.images, int) and not shape.images:
+        return
+    for part in segments(tower, tower_shape(tower, shape)):
+        also = tuple(replace(t, name=f"{VISION}{t.name}") for t in part.given)
+        yield replace(part, name=f"{VISION}{part.name}", operators=tuple(prefixed(VISION, part.operators)), given=also)
 
 
 def _encoder(spec: ModelSpec, encoder: ModelSpec, shape: Shape) -> Iterator[Segment]:

@@ -15,14 +15,36 @@ from tfsim.operators.matmul import grouped_linear, linear
 from tfsim.units import Number, ceil_div, maximum, where
 
 
-def routed_rows(context: BlockContext, moe: MoE) -> Number:
-    """Token copies one device's experts process when routing is even: tokens x top_k over the devices that share them.
+def expert_capacity(copies: Number, n_experts: int, factor: Number) -> Number:
+    """Token copies that each of ``n_experts`` takes of ``copies``: ceil(factor x copies / n_experts).
 
-    The ranks of one tensor-parallel group hold the same tokens, so experts cut ``etp`` ways see tokens top_k etp / tp.
+    Fedus et al. 2022, equation 3.
+    """
+    room = ceil_div(factor * copies, n_experts)
+    return int(room) if isinstance(room, float) else room
+
+
+def _padded(context: BlockContext, moe: MoE) -> bool:
+    """Whether experts run buffers of their capacity: in passes over sequences of a model trained with one.
+
+    A decode step of few tokens drops none, and experts that every token visits have no buffers.
+    """
+    shape = context.shape
+    return moe.capacity_factor is not None and shape.phase != "decode" and shape.experts == "routed"
+
+
+def routed_rows(context: BlockContext, moe: MoE, cut: Number = 1) -> Number:
+    """Token copies one device sends to experts when routing is even: tokens x top_k over the devices that share them;
+    with a capacity, experts x capacity, padding included. As many arrive.
+
+    The ranks of one tensor-parallel group hold the same tokens, so experts ``cut`` etp ways see tokens top_k etp / tp.
     """
     shards = context.shape.shards
     visits = moe.n_experts if context.shape.experts == "all" else moe.top_k
-    return ceil_div(context.shape.tokens * visits * shards.expert_tp, shards.tp)
+    copies = ceil_div(context.shape.tokens * visits * cut, shards.tp)
+    if moe.capacity_factor is None or not _padded(context, moe):
+        return copies
+    return moe.n_experts * expert_capacity(copies, moe.n_experts, moe.capacity_factor)
 
 
 def touched(pick: Any, tokens: Any) -> Any:
@@ -60,7 +82,8 @@ def _branches(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     """Gemma-4: a dense FFN on the normalised stream beside experts on the stream itself, a norm around each."""
     spec, shape = context.spec, context.shape
     stream = Tensor("stream.middle", x.elements, x.bytes_per_element)
-    before, after = _moves(context, moe, x, x)
+    summed = residual("ffn.sum", x.elements, shape.style)
+    before, after = _moves(context, moe, x, summed.output)
     ops = list(before)
     if moe.shared is not None:
         ops += _shared_expert(context, moe, moe.shared, x)
@@ -68,7 +91,7 @@ def _branches(context: BlockContext, moe: MoE, x: Tensor) -> list[Operator]:
     ops.append(model_norm("experts_norm", stream, spec, shape))
     ops += routed_experts(context, moe, ops[-1].output, scored=stream)
     ops.append(model_norm("post_experts_norm", ops[-1].output, spec, shape))
-    return [*ops, residual("ffn.sum", x.elements, shape.style), *after]
+    return [*ops, summed, *after]
 
 
 def _moves(context: BlockContext, moe: MoE, x: Tensor, y: Tensor) -> tuple[list[Operator], list[Operator]]:
@@ -94,12 +117,12 @@ def routed_experts(context: BlockContext, moe: MoE, x: Tensor, scored: Tensor | 
     """Router (on ``scored`` where that is not ``x``), dispatch, the experts' own matmuls, combine."""
     shape, shards, style = context.shape, context.shape.shards, context.shape.style
     d_model = _routed_width(context, moe)
-    rows = routed_rows(context, moe)
+    rows = routed_rows(context, moe, shards.expert_tp)
     local = ceil_div(moe.n_experts, shards.ep)
     width = ceil_div(moe.d_ff, shards.expert_tp)
     # tokens of every rank whose experts meet here
     seen = shape.tokens * maximum(1, shards.ep * shards.expert_tp / shards.tp)
-    touched = experts_touched(moe, local, seen)
+    touched = local if _padded(context, moe) else experts_touched(moe, local, seen)
     dispatched = activation("moe.dispatched", rows * d_model, style)
 
     def grouped(name: str, of: Tensor, n: Number, k: Number) -> Operator:
@@ -222,6 +245,8 @@ def _choose(context: BlockContext, moe: MoE, logits: Operator) -> list[Operator]
     kept: tuple[Tensor, ...] = (index,)
     if moe.normalize_top_k:
         kept += (Tensor("router.weight_sum", tokens, 4), weights)
+    if moe.router_scales:
+        kept += (activation("router.chosen_scales", tokens * k, style), Tensor("router.unscaled", tokens * k, 4))
     if moe.n_groups > 1:
         kept += (Tensor("router.group_index", tokens * 2 * moe.n_groups, 8),)
     choosing = pointwise("router.choose", "pointwise", weights, saves=kept, vector_flops=tokens * n, style=style)
@@ -285,11 +310,10 @@ def _exchange(name: str, context: BlockContext, moe: MoE, x: Tensor, rows: Numbe
     """
     shape, shards = context.shape, context.shape.shards
     act = _routed_width(context, moe) * shape.style.act
+    sent = routed_rows(context, moe) * act
     if not shards.sequence_parallel:
         devices = where(shards.ep * shards.expert_tp > shards.tp, shards.ep, 1)
-        sent = ceil_div(shape.tokens * moe.top_k, shards.tp) * act
         return [collective(name, "all_to_all", "ep", x, devices=devices, bytes=sent)]
-    sent = ceil_div(shape.tokens * moe.top_k, shards.tp) * act
     across = collective(name, "all_to_all", "ep", x, devices=shards.ep, bytes=sent)
     cut = where(shards.ep > 1, shards.expert_tp, 1)
     if into:

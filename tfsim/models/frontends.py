@@ -80,7 +80,8 @@ def _added(spec: ModelSpec, shape: Shape, width: int) -> list[Operator]:
     if spec.positions:
         table = Weight("embed_pos.weight", "embed_pos", spec.positions.n_positions, width, fmt=spec.dtype)
         # the rows of a frontend's table are taken in order: there are no indices to keep
-        ids = 0 if spec.frontend else length
+        made = {"batch": length, "sequence": shape.tokens, "stored": 0}
+        ids = 0 if spec.frontend else made[spec.positions.indices]
         ops.append(embedding("embed_pos", table, tokens=length, width=width, style=style, ids=ids))
     if spec.token_types:
         table = Weight("embed_type.weight", "embed_other", spec.token_types, width, fmt=spec.dtype)
@@ -133,10 +134,14 @@ def _audio(spec: ModelSpec, front: AudioFrontend, shape: Shape) -> list[Operator
 
 def relative_positions(spec: ModelSpec, what: RelativePositions, shape: Shape) -> Tensor:
     """What the layers are given: a bias per head and pair of positions, or the normalised vectors of all distances."""
-    elements: Number = what.n_buckets * spec.d_model
     if what.kind == "bias":
-        elements = _bias_heads(spec) * shape.seq_len * (shape.past_len + shape.seq_len)
-    return Tensor("relative_positions", elements, shape.style.act, scope="model")
+        return position_biases(spec, shape, shape.past_len + shape.seq_len, "relative_positions")
+    return Tensor("relative_positions", what.n_buckets * spec.d_model, shape.style.act, scope="model")
+
+
+def position_biases(spec: ModelSpec, shape: Shape, keys: Number, name: str) -> Tensor:
+    """A bias per head, query and key, one storage for all layers and sequences."""
+    return Tensor(name, _bias_heads(spec) * shape.seq_len * keys, shape.style.act, scope="model")
 
 
 def _bias_heads(spec: ModelSpec) -> int:

@@ -11,7 +11,17 @@ from tfsim.models.evoformer import single_head
 from tfsim.models.hyper import hyper_collapse
 from tfsim.models.parts import apply_norm, as_stream, stream_tensor, token_table, weight_format
 from tfsim.models.shape import Shape
-from tfsim.models.spec import Classifier, LMHead, MaskedLMHead, Merger, ModelSpec, NoHead, Pooler, Projection
+from tfsim.models.spec import (
+    Classifier,
+    LMHead,
+    MaskedLMHead,
+    Merger,
+    ModelSpec,
+    NoHead,
+    PatchFrontend,
+    Pooler,
+    Projection,
+)
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import activate, cross_entropy, pointwise
 from tfsim.operators.matmul import linear
@@ -181,13 +191,19 @@ def _merger(spec: ModelSpec, head: Merger, x: Tensor, shape: Shape, loss: bool) 
 
 
 def _merged(spec: ModelSpec, head: Merger, x: Tensor, shape: Shape, name: str, *, over_joined: bool) -> list[Operator]:
-    style, patches = shape.style, shape.tokens
+    style = shape.style
+    beside = spec.frontend.class_tokens if isinstance(spec.frontend, PatchFrontend) else 0
+    patches = shape.batch * (shape.seq_len - beside)  # class tokens and registers make no token
     tokens = patches // head.patches
     ops: list[Operator] = []
-    if head.norm is not None:
-        rows, width = (tokens, head.patches * spec.d_model) if over_joined else (patches, spec.d_model)
-        ops.append(apply_norm(f"{name}.norm", x, head.norm, rows=rows, width=width, shape=shape, fmt=spec.dtype))
     k = spec.d_model
+    if head.joins_encoder:
+        assert spec.encoder is not None
+        k += spec.encoder.d_model
+        x = activation(f"{name}.in", patches * k, style)
+    if head.norm is not None:
+        rows, width = (tokens, head.patches * k) if over_joined else (tokens if head.mean else patches, k)
+        ops.append(apply_norm(f"{name}.norm", x, head.norm, rows=rows, width=width, shape=shape, fmt=spec.dtype))
     for step, n in enumerate((*head.each, *head.joined)):
         rows = patches if step < len(head.each) else tokens
         if step == len(head.each) and not head.mean:

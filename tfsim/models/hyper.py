@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tfsim.models.parts import BlockContext, apply_norm, model_norm
 from tfsim.models.shape import Shape
 from tfsim.models.spec import ModelSpec
-from tfsim.operators.core import Operator, Tensor, Weight, activation
+from tfsim.operators.core import Operator, Tensor, Weight, activation, upcast
 from tfsim.operators.elementwise import pointwise
 from tfsim.operators.matmul import linear
 from tfsim.units import Number
@@ -53,7 +53,7 @@ def _weights(name: str, x: Tensor, spec: ModelSpec, shape: Shape, *, outputs: in
     normed = apply_norm(f"{name}.norm", x, plain, rows=tokens, width=width, shape=shape, fmt="fp32")
     made = linear(
         f"{name}.fn",
-        normed.output,
+        upcast(normed.output, style),
         tokens=tokens,
         n=outputs,
         k=width,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tfsim.errors import InputError, name_or_path, unknown
+from tfsim.errors import InputError, name_or_path, quote, unknown
 from tfsim.files import read_json, read_yaml, validate
 from tfsim.models.spec import ModelSpec
 
@@ -36,22 +36,35 @@ def load_model(name: str | os.PathLike[str], ignore_fields: Sequence[str] = ()) 
     """The model of this name in the zoo, or in this file.
 
     A path (it holds a separator, ends in .yaml, .yml or .json, or is a folder) is a tfsim YAML, a Hugging Face
-    config.json, a folder that holds a config.json, or a JSON file whose ``config`` holds one (the oracle's form). An
+    config.json, a folder that holds a config.json, or a JSON file whose ``config`` holds one. An
     hf_quant_config.json beside a config.json sets the number formats. Names do not mind case.
     ``ignore_fields``: fields of a config.json to leave out.
 
     Raises: InputError, one line naming the file and field, or the nearest name in the zoo.
     """
-    text = name_or_path("model", name)
-    file = _zoo_files().get(text.lower())
-    if file is None and not _is_path(text):
-        raise unknown("model", text, _zoo_files())
-    path = text if file is None else str(file)
-    if file is not None or path.lower().endswith((".yaml", ".yml")):
+    path = _found(name)
+    if _is_yaml(path):
         if ignore_fields:
-            raise InputError(f"{text}: fields can be ignored in a Hugging Face config.json only")
+            raise InputError(f"{name}: fields can be ignored in a Hugging Face config.json only")
         return validate(ModelSpec, read_yaml(path), path)
     return _from_hugging_face(Path(path), ignore_fields)
+
+
+def load_models(names: Sequence[str], ignore_fields: Sequence[str] = ()) -> list[ModelSpec]:
+    """Several models as ``load_model`` finds them. Each of ``ignore_fields`` is left out of every config.json that has
+    it.
+
+    Raises: InputError as ``load_model`` does, and when no config.json has a field.
+    """
+    from tfsim.models.huggingface import holds
+
+    paths = [_found(name) for name in names]
+    configs = {path: _config(Path(path))[1] for path in paths if not _is_yaml(path)} if ignore_fields else {}
+    absent = [field for field in ignore_fields if not any(holds(config, field) for config in configs.values())]
+    if absent:
+        raise InputError(f"field {quote(absent[0])}: cannot be ignored, no config.json has it")
+    had = {path: [field for field in ignore_fields if holds(config, field)] for path, config in configs.items()}
+    return [load_model(name, had.get(path, ())) for name, path in zip(names, paths, strict=True)]
 
 
 def list_models() -> list[ZooModel]:
@@ -75,6 +88,19 @@ def _zoo_files() -> Mapping[str, Path]:
     return {path.stem: path for path in sorted(ZOO.glob("*.yaml"), key=lambda path: path.stem)}
 
 
+def _found(name: str | os.PathLike[str]) -> str:
+    """The path of a model by name or path."""
+    text = name_or_path("model", name)
+    file = _zoo_files().get(text.lower())
+    if file is None and not _is_path(text):
+        raise unknown("model", text, _zoo_files())
+    return text if file is None else str(file)
+
+
+def _is_yaml(path: str) -> bool:
+    return path.lower().endswith((".yaml", ".yml"))
+
+
 def _is_path(text: str) -> bool:
     separators = [separator for separator in (os.sep, os.altsep) if separator]
     ends = text.lower().endswith((".yaml", ".yml", ".json"))
@@ -88,15 +114,21 @@ def _is_folder(text: str) -> bool:
         return False
 
 
-def _from_hugging_face(path: Path, ignore_fields: Sequence[str]) -> ModelSpec:
-    from tfsim.models.huggingface import spec_from_config
-
+def _config(path: Path) -> tuple[Path, Mapping[str, Any]]:
+    """The file of a path or folder, and the config in it."""
     folder = _is_folder(str(path))
     file = path / "config.json" if folder else path
     config = read_json(file, infinity_as_text=True)
     inner = config.get("config")
     if isinstance(inner, dict) and "model_type" in inner:
-        config = inner  # the oracle's form: name, source, config, config_resolved
+        config = inner  # a named config: name, source, config, config_resolved
+    return file, config
+
+
+def _from_hugging_face(path: Path, ignore_fields: Sequence[str]) -> ModelSpec:
+    from tfsim.models.huggingface import spec_from_config
+
+    file, config = _config(path)
     beside = file.parent / "hf_quant_config.json"
     quant = read_json(beside) if file.name == "config.json" and beside.exists() else None
     name = file.parent.resolve().name if file.name == "config.json" else file.stem

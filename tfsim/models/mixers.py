@@ -11,6 +11,7 @@ from tfsim.models.delta import gated_delta
 from tfsim.models.disentangled import disentangled_attention
 from tfsim.models.evoformer import evoformer
 from tfsim.models.indexer import chosen_pairs, selection
+from tfsim.models.linear import linear_attention
 from tfsim.models.parts import (
     BlockContext,
     apply_norm,
@@ -32,7 +33,7 @@ from tfsim.operators.attention import (
     prefill_pairs_twice,
 )
 from tfsim.operators.core import Operator, Tensor, Weight, activation
-from tfsim.operators.elementwise import pointwise, rotary
+from tfsim.operators.elementwise import pointwise, rotary, sigmoid_gate
 from tfsim.operators.formats import element_bytes
 from tfsim.units import Number, ceil_div, maximum
 
@@ -148,6 +149,7 @@ def attend(
         scores_fp32=mixer.scores_fp32,
         score_copies=1 if mixer.logit_softcap else 0,
         sinks=1 if mixer.sinks else 0,
+        by_head=mixer.queries_by_head,
         weights=sinks,
     )
     if mixer.stored_mask and shape.style.attention == "eager":
@@ -169,27 +171,14 @@ def _output_gate(
     context: BlockContext, mixer: Attention, x: Tensor, gates: Tensor, y: Tensor, heads: Number
 ) -> list[Operator]:
     """sigmoid(gate) * output: the gate is half of the queries' projection, or one logit per head of ``x``."""
-    style, tokens = context.shape.style, context.shape.tokens
-    ops: list[Operator] = []
-    opened = activation("attention.gate", y.elements, style)
-    if mixer.output_gate == "head":
-        ops.append(project(context, "g_proj", x, heads, context.spec.d_model))
-        opened = activation("attention.gate", tokens * heads, style)
-    out = activation("attention.gated", y.elements, style)
-    saves = (opened, y) if style.eager else (gates if not ops else ops[0].output, y)
-    ops.append(
-        pointwise(
-            "attention.gate",
-            "pointwise",
-            out,
-            saves=saves,
-            vector_flops=5 * y.elements,
-            inputs=2,
-            passes=2 if style.eager else 1,
-            style=style,
-        )
-    )
-    return ops
+    if mixer.output_gate == "element":
+        return [sigmoid_gate("attention.gate", gates, y, opened=y.elements, style=context.shape.style)]
+    projected = project(context, "g_proj", x, heads, context.spec.d_model)
+    opened = context.shape.tokens * heads
+    return [
+        projected,
+        sigmoid_gate("attention.gate", projected.output, y, opened=opened, style=context.shape.style),
+    ]
 
 
 def _value_norm(context: BlockContext, mixer: Attention, v: Tensor, heads: Number) -> Operator:
@@ -323,6 +312,7 @@ MIXERS: dict[str, Callable[[BlockContext, Any, Tensor], list[Operator]]] = {
     "disentangled": disentangled_attention,
     "compressed": compressed_attention,
     "gated_delta": gated_delta,
+    "linear_attention": linear_attention,
     "recurrent": recurrent,
     "evoformer": evoformer,
     "mamba": mamba,

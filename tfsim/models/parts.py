@@ -13,6 +13,9 @@ from tfsim.operators.formats import element_bytes
 from tfsim.operators.matmul import linear
 from tfsim.units import Number, ceil_div
 
+MATRIX_GROUPS = ("attn", "ffn_dense", "moe_routed", "moe_shared", "ssm", "rnn")
+"""Parameter groups of the blocks' matrices: what is put into a format as a whole. Routers and norms are not."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockContext:
@@ -58,6 +61,7 @@ def apply_norm(
         late_cast=spec.late_cast,
         one_kernel=spec.fused,
         two_inputs=spec.two_inputs,
+        power=spec.power,
         weight_copies=copies,
         fmt=fmt,
     )
@@ -95,7 +99,7 @@ def project(
 def rope_tables(rope: Rope, width: int, context: BlockContext) -> tuple[Tensor, ...]:
     """Cosines and sines of one pass: shared by all layers of the same rotary base; interleaved pairs need half."""
     shape = context.shape
-    rotated = rope.rotary_dim or width
+    rotated = width if rope.whole_head else rope.rotary_dim or width
     elements = shape.seq_len * (rotated // 2 if rope.interleaved else rotated)
     return tuple(
         Tensor(f"rope.{rope.theta:g}.{rotated}.{part}", elements, shape.style.act, scope="model")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfsim.errors import InputError
-from tfsim.models.experts import touched
+from tfsim.models.experts import expert_capacity, touched
 from tfsim.models.spec import MoE
 from tfsim.units import as_number
 
@@ -61,8 +61,8 @@ def pick_probabilities(n_experts: int, top_k: int, skew: float = 0.0) -> NDArray
 def routing(moe: MoE, tokens: Any, *, skew: Any = 0.0, capacity_factor: Any = None) -> Routing:
     """How ``tokens`` spread over the experts of ``moe``.
 
-    ``capacity_factor``: an expert takes ceil(factor x tokens x top_k / experts) copies and drops the rest (Fedus et al.
-    2022, equation 3). The worst load takes experts as independent, and is at least the even share: within 3 % of
+    ``capacity_factor``: an expert takes ``expert_capacity`` copies and drops the rest (default: the model's own, if it
+    has one). The worst load takes experts as independent, and is at least the even share: within 3 % of
     simulation from 64 experts on; with 8 experts 3 % low, and 10 % for a handful of tokens.
     Raises InputError for a value out of range.
     """
@@ -76,8 +76,9 @@ def routing(moe: MoE, tokens: Any, *, skew: Any = 0.0, capacity_factor: Any = No
     mean = n * pick
     copies = n * moe.top_k
     capacity, dropped = None, 0.0
-    if capacity_factor is not None:
-        capacity = math.ceil(float(as_number(capacity_factor, "capacity_factor", at_least=0)) * copies / moe.n_experts)
+    factor = moe.capacity_factor if capacity_factor is None else capacity_factor
+    if factor is not None:
+        capacity = int(expert_capacity(copies, moe.n_experts, float(as_number(factor, "capacity_factor", at_least=0))))
         # E (X - C)+ = E X - E min(X, C), with E X 1[X <= C] = n p P(X' <= C - 1) for one trial fewer
         kept = mean * binom.cdf(capacity - 1, n - 1, pick) + capacity * binom.sf(capacity, n, pick)
         dropped = float(np.sum(mean - kept)) / copies

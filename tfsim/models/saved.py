@@ -27,8 +27,9 @@ def _mean(values: list[Number]) -> Number:
 
 @dataclass(frozen=True)
 class Saved:
-    """Bytes kept for the backward pass: ``by_block`` per layer of each kind, ``fixed`` outside the layers;
-    ``per_layer``: the slope in depth, of one layer in each stack."""
+    """Bytes kept for the backward pass: ``by_block`` per layer of each kind, ``fixed`` the rest of the total (below 0
+    where the first layer reads data, which is no activation: a checkpointed Evoformer); ``per_layer``: the slope in
+    depth, of one layer in each stack."""
 
     by_block: dict[str, Number]
     fixed: Number
@@ -57,17 +58,16 @@ def saved_activations(spec: ModelSpec, parts: Sequence[Segment], recompute: str)
     if isinstance(spec.frontend, AlignmentFrontend):
         first = next(part for part in parts if part.name == spec.layer_blocks[0])
         fixed = fixed - given_bytes(first.operators, first.stream, recompute)
-    own = spec.layer_blocks
-    before = tuple(name for name in spec.all_layers[: -len(own)] if name in by_block)  # an encoder rests while decoding
-    per_layer = total(_mean([by_block[name] for name in last_period(stack)]) for stack in (own, before) if stack)
-    whole = fixed + total(by_block[name] for name in (*before, *own))
+    ran = [stack for stack in spec.stacks if stack[0] in by_block]  # encoders and towers rest while decoding
+    per_layer = total(_mean([by_block[name] for name in last_period(stack)]) for stack in ran)
+    whole = fixed + total(by_block[name] for stack in ran for name in stack)
     return Saved(by_block, fixed, per_layer, whole)
 
 
 def _not_kept(spec: ModelSpec, part: Segment) -> Number:
-    """What an end need not keep when the first layer runs again from its input: a norm that belongs to that layer, and
-    the width by which an fp32 stream is wider than the embedding that starts it."""
-    names = ("embedding_norm",) if spec.embedding_norm_in_layer else ()
+    """What an end need not keep when the first layer runs again from its input: a norm or relative biases that it makes
+    itself, and the width by which an fp32 stream is wider than the embedding that starts it."""
+    names = ("relative_bias", "embedding_norm") if spec.embedding_norm_in_layer else ("relative_bias",)
     bytes_ = kept_for_backward(op for op in part.operators if op.name in names).bytes
     if part.name == FIRST and spec.residual_fp32:
         bytes_ = bytes_ + part.stream.bytes - part.operators[-1].output.bytes

@@ -38,7 +38,8 @@ class Shape:
     ``latent``: how a decode step uses an MLA cache, ``absorbed`` (attention over the latents, as engines run it) or
     ``expanded`` (every cached latent through kv_b_proj again, as transformers runs it). ``experts``: ``routed`` tokens
     only, or ``all`` experts on every token (Llama-4 in transformers). ``encoder_len``: positions of the encoder of an
-    encoder-decoder (None: what its frontend makes, else seq_len).
+    encoder-decoder (None: what its frontend makes, else seq_len). ``images``: per sequence, whose tokens are part of
+    seq_len; an image tower runs on batch x images of them before the rest, and rests in a decode step.
     """
 
     batch: Number
@@ -50,6 +51,7 @@ class Shape:
     latent: Literal["absorbed", "expanded"] = "absorbed"
     experts: Literal["routed", "all"] = "routed"
     encoder_len: Number | None = None
+    images: Number = 0
     shards: Shards = ONE_DEVICE
     style: Style = field(default_factory=Style)
 

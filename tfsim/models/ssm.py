@@ -192,13 +192,12 @@ def s4(context: BlockContext, mixer: S4, x: Tensor) -> list[Operator]:
     mixed = ops[-1].output
     ops.append(to_stream("ssm.reduce", mixed, 2 * d_model, shape))
     halves = shape.stream_tokens * d_model
-    kept = (mixed, activation("s4.gate", halves, style)) if style.eager else (mixed,)
     ops.append(
         pointwise(
             "s4.glu",
             "pointwise",
             activation("s4.glu.out", halves, style),
-            saves=kept,
+            saves=(mixed,),
             vector_flops=5 * halves,
             inputs=2,
             style=style,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfsim.models.decoder import FIRST, LAST
-from tfsim.models.spec import ENCODER, ModelSpec
+from tfsim.models.spec import ENCODER, VISION, ModelSpec
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,9 @@ class Stage:
 
 def stages(model: ModelSpec, pp: int) -> list[Stage]:
     """Contiguous, even stages; each distinct kind once, represented by its earliest stage (which keeps the most
-    micro-batches in flight). Left-over layers go to the stages after the first, sparing the ends while they can."""
+    micro-batches in flight). Left-over layers go to the stages after the first, sparing the ends while they can. An
+    image tower is on the first stage, besides its even share of the other layers."""
+    tower = stages(model.vision, 1)[0].counts if model.vision else {}
     layers = model.all_layers
     inner = len(layers) - model.n_layers
     base, extra = divmod(len(layers), pp)
@@ -42,6 +44,8 @@ def stages(model: ModelSpec, pp: int) -> list[Stage]:
             names.append(LAST)
         start = end
         counts = {name: names.count(name) for name in dict.fromkeys(names)}
+        if index == 0:
+            counts |= {f"{VISION}{name}": repeat for name, repeat in tower.items()}
         key = tuple(sorted(counts.items()))
         seen = found.get(key)
         found[key] = Stage(counts, seen.index if seen else index, (seen.alike if seen else 0) + 1)

@@ -21,7 +21,7 @@ def pairs_twice(q_len: Number, past_len: Number, span: Number | None, *, chunked
     if span is None:
         return end * end - past_len * past_len
     if chunked:
-        return _chunk_area(end, span) - _chunk_area(past_len, span)
+        return chunk_area(end, span) - chunk_area(past_len, span)
     below, above = minimum(end, span), minimum(past_len, span)
     return (below * below - above * above) + 2 * span * ((end - below) - (past_len - above))
 
@@ -34,7 +34,8 @@ def banded_pairs_twice(seq_len: Number, span: Number | None) -> Number:
     return 2 * (seq_len * (2 * reach + 1) - reach * (reach + 1))
 
 
-def _chunk_area(n: Number, chunk: Number) -> Number:
+def chunk_area(n: Number, chunk: Number) -> Number:
+    """Sum of squares of the lengths of the chunks that ``n`` tokens fall into."""
     whole = n // chunk
     rest = n - whole * chunk
     return whole * chunk * chunk + rest * rest
@@ -65,6 +66,7 @@ def attention(
     score_copies: int = 0,
     sinks: int = 0,
     kv_read: Number | None = None,
+    by_head: bool = False,
     weights: tuple[Weight, ...] = (),
 ) -> Operator:
     """softmax(q k^T) v for [batch, heads, q_len, d_qk] against [batch, kv_heads, kv_len, d].
@@ -73,7 +75,8 @@ def attention(
     bytes per cached element. ``scores_fp32``: queries and keys are cast before the score product. ``score_copies``:
     further score-sized tensors that eager attention keeps (soft-capping).
     ``sinks``: extra columns in the softmax. ``kv_read``: bytes of keys and values read when not
-    batch kv_heads kv_len (d_qk + d_v) (latent attention).
+    batch kv_heads kv_len (d_qk + d_v) (latent attention). ``by_head``: each head's queries lie together in memory, so
+    that a fused kernel writes its output that way too, and what follows works on a copy in the order of tokens.
     """
     rows = batch * heads * q_len
     query = rows * d_qk
@@ -93,7 +96,8 @@ def attention(
     read, write = query * style.act + cache, rows * d_v * style.act
     saves: tuple[Tensor, ...]
     if style.attention == "fused":
-        saves = (q, k, v, out, Tensor("attention.lse", rows, 4))
+        written = activation("attention.by_head", rows * d_v, style) if by_head else out
+        saves = (q, k, v, written, Tensor("attention.lse", rows, 4))
         if style.sram is not None:
             tiled = flash_forward(lengths(dims, style.act), sram=style.sram, version=style.flash)
             read, write = tiled.read, tiled.write

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tfsim.operators.attention_io import Traffic, flash_backward, lengths, standard_backward
 from tfsim.operators.core import Operator, Style
 from tfsim.operators.delta import delta_rule_backward_flops
+from tfsim.operators.linear import linear_attention_backward_flops
 
 Rule = Callable[[Operator, Style], list[Operator]]
 
@@ -88,6 +89,11 @@ def _delta_rule(op: Operator, style: Style) -> list[Operator]:
     return [replace(rule, flops=flops) for rule in _memory_bound(op, style)]
 
 
+def _linear_attention(op: Operator, style: Style) -> list[Operator]:
+    flops = linear_attention_backward_flops(op)
+    return [replace(rule, flops=flops) for rule in _memory_bound(op, style)]
+
+
 def _product(op: Operator, style: Style) -> list[Operator]:
     # each factor's gradient is a product of the output's with the other factor: reads two matrices, writes one
     read, write = op.read / 2 + op.write, op.read / 2
@@ -151,6 +157,7 @@ RULES: dict[str, Rule] = {
     "additive_scores": _two_gradients,
     "conv": _two_gradients,
     "delta_rule": _delta_rule,
+    "linear_attention": _linear_attention,
     "stream_mix": _two_gradients,
     "scan": _two_gradients,
     "state_space_dual": _two_gradients,

@@ -41,7 +41,7 @@ class Tensor:
 class Weight:
     """``copies`` matrices of ``rows`` x ``columns`` (output x input; a vector has one column) in number format ``fmt``.
 
-    ``group``: the parameter group of the oracle tables (``attn``, ``ffn_dense``, ``moe_routed``, ``norm``, ...).
+    ``group``: the parameter group (``attn``, ``ffn_dense``, ``moe_routed``, ``norm``, ...).
     ``shared``: the name is global (a tied embedding), not one per layer. ``bias``: a bias of a linear layer.
     """
 

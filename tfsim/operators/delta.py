@@ -58,11 +58,15 @@ def delta_rule(
     many = batch * heads * chunks
     padded = many * chunk
     inside, state = chunk * chunk, d_key * d_value
+    keys: Number = padded * where(chunks > 1, 8, 6)
+    if not style.low_precision:
+        # fp32 inputs that need no padding keep the layout they came in: products and loops copy what they read
+        keys = where(padded == batch * heads * seq_len, 12 * padded - 2 * batch * heads * chunk, keys)
     out = activation("delta.out", batch * seq_len * heads * d_value, style)
     f32 = {
         # in fp32 and padded: q and k before and after their norms, the UT transform's keys, and both again, decayed,
         # where chunks follow each other; v, the transform's values and what each chunk corrects of them
-        "keys": padded * where(chunks > 1, 8, 6) * d_key,
+        "keys": keys * d_key,
         "values": padded * 3 * d_value,
         "scores": many * inside * 5,
         "states": many * state,

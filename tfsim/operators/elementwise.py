@@ -6,6 +6,8 @@ Each has two forms. ``eager``: every torch operation is a kernel that reads and 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tfsim.operators.core import Operator, Style, Tensor, Weight, activation, upcast
 from tfsim.units import Number
 
@@ -25,6 +27,7 @@ def norm(
     late_cast: bool = False,
     one_kernel: bool = False,
     two_inputs: bool = False,
+    power: bool = False,
     weight_copies: Number = 1,
     fmt: str = "bf16",
 ) -> Operator:
@@ -32,11 +35,13 @@ def norm(
 
     ``one_kernel``: torch has a fused kernel (LayerNorm), which keeps its input and two statistics a row. Otherwise
     eager torch keeps the fp32 input, the reciprocal norm and the normalised values, and LayerNorm its centred values;
-    ``two_inputs`` the input as it came too (T5).
+    ``two_inputs`` the input as it came too (T5), ``power`` the mean square (Gemma-4). Norms of one tensor cast it each
+    for itself.
     """
     elements = rows * width
     out = activation(f"{name}.out", elements, style)
-    wide = upcast(x, style) if upcasts else x
+    copied = upcasts and style.low_precision
+    wide = replace(upcast(x, style), name=f"{name}.in") if copied else x
     statistic = 4 if upcasts else style.act
     scaled_wide = unit_offset or late_cast
     if style.eager and not one_kernel:
@@ -47,6 +52,8 @@ def norm(
             saves[:1] = [Tensor(f"{name}.{use}", elements, statistic) for use in ("centred", "recentred")]
         if two_inputs:
             saves.append(x)
+        if power:
+            saves.append(Tensor(f"{name}.mean_square", rows, statistic))
         if weight:
             saves.append(normed)
         if weight and (unit_offset or (scaled_wide and not rms and style.low_precision)):
@@ -142,6 +149,15 @@ def gate(name: str, gate_out: Tensor, up: Tensor, function: str, *, elements: Nu
         )
         return [act, product]
     return [pointwise(name, "pointwise", out, saves=(gate_out, up), vector_flops=9 * elements, inputs=2, style=style)]
+
+
+def sigmoid_gate(name: str, gates: Tensor, y: Tensor, *, opened: Number, style: Style) -> Operator:
+    """y * sigmoid(gates), ``opened`` gates in all; eager keeps the sigmoid, a fused kernel its input."""
+    kept = activation(name, opened, style) if style.eager else gates
+    out = activation(f"{name}d", y.elements, style)
+    passes = 2 if style.eager else 1
+    work = 5 * y.elements
+    return pointwise(name, "pointwise", out, saves=(kept, y), vector_flops=work, inputs=2, passes=passes, style=style)
 
 
 def softmax(name: str, x: Tensor, out: Tensor, *, rows: Number, width: Number, style: Style) -> Operator:

@@ -214,7 +214,10 @@ def fft_convolution(
     powers = channels * pairs * seq_len
     saves = [u, Tensor("s4.kernel_f", half, 8), Tensor("s4.u_f", batch * half, 8)]
     if style.eager:
-        saves += [Tensor("s4.powers", powers, 8), Tensor("s4.y", wide, 4)]
+        # step sizes, A and C in their steps to the kernel; what the transforms pad to twice the length
+        states = Tensor("s4.states", channels * (1 + 11 * pairs), 4)
+        padded = (Tensor("s4.kernel_padded", channels * n, 4), Tensor("s4.u_padded", batch * channels * n, 4))
+        saves += [states, Tensor("s4.times", seq_len, 8), Tensor("s4.powers", powers, 8), *padded]
     transforms = (2 * batch + 1) * channels
     return Operator(
         "s4_convolution",

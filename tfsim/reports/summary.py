@@ -107,7 +107,7 @@ def model_section(facts: ModelFacts) -> Section:
     """Sizes, bytes and FLOPs of a model."""
     p = facts.parameters
     one = len(facts.blocks) == 1
-    weights = [f"{two_units(facts.weight_bytes)} as published ({', '.join(facts.formats)})"]
+    weights = [f"{two_units(facts.weight_bytes)} as specified ({', '.join(facts.formats)})"]
     if facts.formats != (facts.dtype,):
         weights.append(f"{format_bytes(float(facts.weight_bytes_as))} in {facts.dtype}")
     active = [f"{format_count(p.active)} active per token"] if p.active != p.total else []
@@ -137,6 +137,7 @@ def model_section(facts: ModelFacts) -> Section:
                     *([f"at most {facts.max_seq_len:,} tokens"] if facts.max_seq_len else []),
                 ),
             ),
+            *_image_facts(facts),
             Fact("weights", tuple(weights)),
             *_cache_facts(facts),
             Fact(
@@ -145,6 +146,18 @@ def model_section(facts: ModelFacts) -> Section:
             ),
         ),
     )
+
+
+def _image_facts(facts: ModelFacts) -> list[Fact]:
+    """What an image costs, and what a robot is told, where the model has such parts."""
+    found = []
+    if facts.image_tower is not None:
+        work = f"{format_flops(float(facts.tower_flops_per_image))} each in a tower of"
+        size = f"{work} {format_count(facts.tower_parameters)} parameters"
+        found.append(Fact("images", (f"{facts.tokens_per_image:,} tokens each", size)))
+    if facts.action_tokens and facts.head is not None:
+        found.append(Fact("head", (facts.head,)))
+    return found
 
 
 def _cache_facts(facts: ModelFacts) -> list[Fact]:
@@ -164,10 +177,11 @@ def training_section(answer: TrainingAnswer) -> Section:
     e = answer.estimate
     batch = f"{e.global_batch:,} per step = {format_tokens(e.global_batch * e.seq_len)}"
     tokens = [] if e.tokens is None else [format_tokens(e.tokens)]
+    images = [_several(e.images, "image") + " each"] if e.images else []
     return Section(
         f"Training: {e.devices:,} x {answer.system.device.name} ({e.system})",
         (
-            Fact("job", (*tokens, f"sequences of {e.seq_len:,}", batch, e.precision, e.software)),
+            Fact("job", (*tokens, f"sequences of {e.seq_len:,}", *images, batch, e.precision, e.software)),
             Fact("plan", training_plan(e.plan), _how_found(answer)),
             Fact(
                 "speed",
@@ -195,7 +209,12 @@ def training_section(answer: TrainingAnswer) -> Section:
 def serving_section(answer: ServingAnswer, above: Rates | None = None) -> Section:
     """Latency, throughput, memory and cost of serving; rates equal to those ``above`` are not said again."""
     e = answer.estimate
-    load = (f"{e.input_len:,} tokens in, {e.output_len:,} out", f"{e.weights_dtype} weights", f"{e.kv_dtype} KV cache")
+    images = f", {_several(int(e.images), 'image')} of them" if e.images else ""
+    load = (
+        f"{e.input_len:,} tokens in{images}, {e.output_len:,} out",
+        f"{e.weights_dtype} weights",
+        f"{e.kv_dtype} KV cache",
+    )
     plan = [f"tp {e.tp}", f"pp {e.pp}", *([f"ep {e.ep}"] if e.ep > 1 else [])]
     spread = f"{_several(int(e.replicas), 'replica')} of {_several(int(e.tp * e.pp), 'device')}"
     return Section(
@@ -269,7 +288,7 @@ def training_times(answer: TrainingAnswer) -> dict[str, dict[str, float]]:
 def serving_memory(answer: ServingAnswer) -> dict[str, float]:
     """Bytes on the fullest device by part."""
     held = answer.estimate.memory
-    sizes = {"weights": held.weights, "KV cache": held.kv_cache, "workspace": held.workspace}
+    sizes = {"weights": held.weights, answer.kept: held.kv_cache, "workspace": held.workspace}
     return {name: float(size) for name, size in (*sizes.items(), ("reserve", held.runtime_reserve))}
 
 
@@ -371,8 +390,11 @@ def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
     return [
         Fact("TTFT", (f"{ttft}",), "time to first token: one prefill on an idle engine, no queueing"),
         Fact(
-            "TPOT", (f"{tpot}", f"{itl} under load"), f"time per output token of {e.batch:,} sequences; with prefills"
+            "TPOT",
+            (f"{tpot}", f"{itl} under load"),
+            f"time per output token of {_several(int(e.batch), 'sequence')}; with prefills",
         ),
+        *_control(e),
         Fact(
             "throughput",
             (
@@ -389,6 +411,15 @@ def _speeds(answer: ServingAnswer) -> list[Fact | Bar]:
         ),
         *_phases(answer),
     ]
+
+
+def _control(e: ServingEstimate) -> list[Fact]:
+    """How often a robot gets an action."""
+    if e.control_hz is None:
+        return []
+    hz = float(e.control_hz)
+    words = f"one step is a prefill and {e.output_len - 1:,} more tokens"
+    return [Fact("control rate", (f"{_three(hz)} Hz", f"{format_time(1 / hz)} per step"), words)]
 
 
 def _prices(e: ServingEstimate) -> list[Fact]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfsim.economics import SECONDS_PER_HOUR, Rates, cost, rates, token_cost
+from tfsim.models.images import TOWER_WHOLE
 from tfsim.models.spec import VISION_LEFT_OUT
 from tfsim.operators.formats import FORMATS
 from tfsim.serving.estimate import Phase, ServingEstimate, fit_words
@@ -18,7 +19,7 @@ from tfsim.serving.passes import PassTime
 from tfsim.serving.plans import Plan, plan_faults, possible, read_plan
 from tfsim.serving.search import best_plan, fitting, nearest_fit, refuse_impossible
 from tfsim.serving.steady import steady
-from tfsim.serving.workload import Engine, Load, make_engine, whole
+from tfsim.serving.workload import Engine, Load, make_engine, read_load
 from tfsim.units import Number, common_shape, floor_div, maximum
 
 MAX_BATCH = 512
@@ -31,9 +32,10 @@ def serve(
     *,
     devices: Any = 1,
     plan: Any = "auto",
-    input_len: Any = 2000,
-    output_len: Any = 300,
+    input_len: Any = None,
+    output_len: Any = None,
     batch: Any = None,
+    images: Any = None,
     dtype: str | None = None,
     weights_dtype: str | None = None,
     kv_dtype: str | None = None,
@@ -52,9 +54,11 @@ def serve(
 
     plan: "auto" (or None) takes the plan with the most output tokens/s per device (a pipeline only where it is 1.25
     times faster); or a mapping with any of tp, pp, ep, 1 where left out.
-    input_len, output_len: tokens per request. batch: sequences at once on each replica; default as many as memory holds
-    at full length, up to ``max_batch``. devices, batch, lengths and plan fields may be arrays: everything broadcasts,
-    an impossible plan's figures are NaN, and an element equals the scalar call.
+    input_len, output_len: tokens per request, default 2,000 and 300. batch: sequences at once on each replica; default
+    as many as memory holds at full length, up to ``max_batch``. images: per request, whose tokens are part of
+    input_len; default none. A model that acts decodes one control step by default: the tokens of an action after one
+    image and an instruction of 32 tokens, one robot at a time. devices, batch, lengths, images and plan fields may be
+    arrays: everything broadcasts, an impossible plan's figures are NaN, and an element equals the scalar call.
 
     dtype: of activations (default fp16 where the model is, else bf16). weights_dtype, kv_dtype: a number format for
     the blocks' matrices and the KV cache instead of the model's own. software: see tfsim.software.
@@ -76,7 +80,7 @@ def serve(
         max_batch=max_batch,
         max_prefill_tokens=max_prefill_tokens,
     )
-    load = read_load(devices, input_len, output_len, batch)
+    load = read_load(engine.model, devices, input_len, output_len, batch, images)
     known = rates(system, price, power, pue, carbon, provider, term)
     asked = asked_numbers(engine, load, known)
     common_shape(**asked)
@@ -89,16 +93,6 @@ def serve(
     return _estimate(engine, load, chosen, known)
 
 
-def read_load(devices: Any, input_len: Any, output_len: Any, batch: Any) -> Load:
-    """A Load from a user's numbers. Raises InputError."""
-    return Load(
-        whole(devices, "devices"),
-        whole(input_len, "input_len"),
-        whole(output_len, "output_len"),
-        None if batch is None else whole(batch, "batch"),
-    )
-
-
 def asked_numbers(engine: Engine, load: Load, known: Rates) -> dict[str, Any]:
     """All numbers of a question by name, to see whether they broadcast."""
     share, most, prefill = engine.limits
@@ -107,6 +101,7 @@ def asked_numbers(engine: Engine, load: Load, known: Rates) -> dict[str, Any]:
         "input_len": load.input_len,
         "output_len": load.output_len,
         "batch": load.batch,
+        "images": load.images,
         "memory_utilization": share,
         "max_batch": most,
         "max_prefill_tokens": prefill,
@@ -126,6 +121,7 @@ def _estimate(engine: Engine, load: Load, plan: Plan, known: Rates) -> ServingEs
     tokens = requests * load.output_len
     everything = requests * (load.input_len + load.output_len)
     itl = found.period_s / load.output_len
+    control = found.prefill.seconds + (load.output_len - 1) * found.step_s
     hour = cost(known, load.devices, SECONDS_PER_HOUR)
     shape = common_shape(fits=fits, tokens=tokens, usd=hour.usd, carbon=hour.carbon_kg)
 
@@ -153,6 +149,7 @@ def _estimate(engine: Engine, load: Load, plan: Plan, known: Rates) -> ServingEs
         batch=size(found.batch),
         input_len=fact(load.input_len),
         output_len=fact(load.output_len),
+        images=fact(load.images),
         fits=bool(fits) if shape == () else np.array(np.broadcast_to(fits, shape)),
         verdict=_verdict(engine, load, plan, memory, np.broadcast_to(fits, shape)),
         max_concurrency=size(found.max_concurrency),
@@ -168,6 +165,7 @@ def _estimate(engine: Engine, load: Load, plan: Plan, known: Rates) -> ServingEs
         total_tokens_per_s=speed(everything),
         output_tokens_per_s_per_device=speed(tokens / load.devices),
         tokens_per_s_per_user=speed(1 / itl),
+        control_hz=speed(1 / control) if engine.model.action_tokens else None,
         rates=known,
         usd_per_hour=None if hour.usd is None else fact(hour.usd),
         usd_per_million_output_tokens=maybe(each.usd_per_million),
@@ -197,7 +195,9 @@ def _phase(found: PassTime, wait: Number, give: Callable[[Number], Number]) -> P
 
 def _notes(engine: Engine, load: Load) -> list[str]:
     """What a reader should know about the answer."""
-    notes = [] if engine.model.vision is None else [VISION_LEFT_OUT]
+    notes = []
+    if engine.model.vision is not None:
+        notes.append(TOWER_WHOLE if np.any(load.images) else VISION_LEFT_OUT)
     longest, context = engine.model.max_seq_len, load.input_len + load.output_len
     if longest is not None and np.any(context > longest):
         notes.append(f"input_len + output_len exceeds the model's max_seq_len of {longest:,}")
@@ -213,7 +213,7 @@ def _verdict(engine: Engine, load: Load, plan: Plan, memory: Memory, fits: NDArr
     """In words, for a scalar answer with the nearest plan that fits; an array of words otherwise (without it)."""
     shape = fits.shape
     if shape == ():
-        words = fit_words(memory, _label(plan.tp, plan.pp))
+        words = fit_words(memory, _label(plan.tp, plan.pp), engine.model.kept_words)
         if words.startswith("fits"):
             return words
         return f"{words}; nearest plan that fits: {nearest_fit(engine, load, plan)}"
@@ -233,7 +233,7 @@ def _verdict(engine: Engine, load: Load, plan: Plan, memory: Memory, fits: NDArr
             )
         else:
             one = Memory(weights, cache, workspace, reserve, total, usable, usable, 0)
-            verdicts[at] = fit_words(one, _label(tp, pp))
+            verdicts[at] = fit_words(one, _label(tp, pp), engine.model.kept_words)
     return verdicts
 
 

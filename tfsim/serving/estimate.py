@@ -62,6 +62,8 @@ class ServingEstimate:
     - ``itl_ms``: mean time between the tokens of a sequence under full load, other requests' prefills included;
     - ``request_latency_s``: ttft + (output_len - 1) x itl;
     - ``output_tokens_per_s``, ``total_tokens_per_s`` (prompt tokens too), ``requests_per_s``: of all replicas;
+    - ``control_hz``: actions per second of a robot that waits for each, 1 / (ttft + (output_len - 1) x tpot); None for
+      a model that does not act;
     - ``*_per_million_*``, ``joules_per_output_token``: of all devices, at maximum power; None where a rate is unknown,
       and ``cost_note`` says what to give.
     """
@@ -80,6 +82,7 @@ class ServingEstimate:
     batch: Number
     input_len: Number
     output_len: Number
+    images: Number
     fits: Any
     verdict: Any
     max_concurrency: Number
@@ -95,6 +98,7 @@ class ServingEstimate:
     total_tokens_per_s: Number
     output_tokens_per_s_per_device: Number
     tokens_per_s_per_user: Number
+    control_hz: Number | None
     rates: Rates
     usd_per_hour: Number | None
     usd_per_million_output_tokens: Number | None
@@ -137,12 +141,13 @@ class ServingEstimate:
         return "\n".join(lines)
 
 
-def fit_words(memory: Memory, label: str) -> str:
-    """How a scalar memory need compares: "fits: ..." or "does not fit: needs X of Y per device, largest parts ..."."""
+def fit_words(memory: Memory, label: str, kept: str) -> str:
+    """How a scalar memory need compares: "fits: ..." or "does not fit: needs X of Y per device, largest parts ...".
+    ``kept``: what the model's cache is called."""
     need, have = format_bytes(float(memory.total)), format_bytes(float(memory.usable))
     if memory.total <= memory.usable:
         return f"fits: {need} of {have} per device"
-    names = {"weights": "weights", "kv_cache": "KV cache", "workspace": "workspace", "runtime_reserve": "runtime"}
+    names = {"weights": "weights", "kv_cache": kept, "workspace": "workspace", "runtime_reserve": "runtime"}
     parts = sorted(((float(getattr(memory, key)), words) for key, words in names.items()), reverse=True)
     largest = ", ".join(f"{words} {format_bytes(size)}" for size, words in parts[:3])
     return f"does not fit: needs {need} of {have} per device ({label}), largest parts {largest}"

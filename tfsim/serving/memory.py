@@ -138,7 +138,8 @@ def footprint(engine: Engine, load: Load, plan: Plan) -> Footprint:
     Raises: InputError when the device has no published capacity or reserve.
     """
     per_pass = minimum(engine.max_prefill_tokens, load.prompts_per_pass(engine) * load.input_len)
-    shape = Shape(1, per_pass, causal="halved", logits="last", shards=plan.shards, style=engine.style)
+    images = load.images * load.prompts_per_pass(engine)
+    shape = Shape(1, per_pass, causal="halved", logits="last", images=images, shards=plan.shards, style=engine.style)
     parts = segments(engine.model, shape)
     stream = per_pass * engine.model.d_model * engine.style.act
     # an operator's inputs, and its scores where attention is eager, are what it would keep for a backward pass

@@ -44,7 +44,7 @@ def pass_time(engine: Engine, plan: Plan, shape: Shape) -> PassTime:
     """
     limits: dict[str, Number] = dict.fromkeys(LIMITS, 0)
     operators: dict[str, Number] = {}
-    each: dict[str, Number] = {}
+    each: dict[str, Number] = {}  # an image tower is not among them while it rests
     for part in segments(engine.model, shape):
         each[part.name] = 0
         for op in part.operators:
@@ -64,7 +64,7 @@ def pass_time(engine: Engine, plan: Plan, shape: Shape) -> PassTime:
     limits["network"] = limits["network"] + hop * (plan.pp - 1)
     operators[HOP] = hop * (plan.pp - 1)
     heaviest = over_stages(
-        engine.model, plan.pp, lambda stage: total(n * each[name] for name, n in stage.counts.items())
+        engine.model, plan.pp, lambda stage: total(n * each.get(name, 0) for name, n in stage.counts.items())
     )
     return PassTime(limits, operators, heaviest + hop)
 

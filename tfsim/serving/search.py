@@ -64,9 +64,10 @@ def _with_axis(engine: Engine, load: Load) -> tuple[Engine, Load]:
 
     share, most, prefill = map(wide, engine.limits)
     batch = None if load.batch is None else wide(load.batch)
+    images = wide(load.images) if np.any(load.images) else 0
     return (
         replace(engine, memory_utilization=share, max_batch=most, max_prefill_tokens=prefill),
-        Load(wide(load.devices), wide(load.input_len), wide(load.output_len), batch),
+        Load(wide(load.devices), wide(load.input_len), wide(load.output_len), batch, images),
     )
 
 

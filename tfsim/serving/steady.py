@@ -13,6 +13,7 @@ stage's time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tfsim.models.shape import Shape
 from tfsim.serving.memory import Memory, footprint
@@ -40,10 +41,11 @@ class Steady:
     period_s: Number
 
 
-def prefill_pass(engine: Engine, plan: Plan, input_len: Number, prompts: Number) -> PassTime:
-    """The pass that reads ``prompts`` whole prompts: causal attention as executed, logits of the last token only."""
-    shape = Shape(prompts, input_len, causal="halved", logits="last", shards=plan.shards, style=engine.style)
-    return pass_time(engine, plan, shape)
+def prefill_pass(engine: Engine, plan: Plan, load: Load, prompts: Number) -> PassTime:
+    """The pass that reads ``prompts`` whole prompts, their images first: causal attention as executed, logits of the
+    last token only."""
+    how: dict[str, Any] = {"causal": "halved", "logits": "last", "shards": plan.shards, "style": engine.style}
+    return pass_time(engine, plan, Shape(prompts, load.input_len, images=load.images, **how))
 
 
 def decode_pass(engine: Engine, plan: Plan, context: Number, sequences: Number) -> PassTime:
@@ -67,12 +69,12 @@ def steady(engine: Engine, load: Load, plan: Plan) -> Steady:
     wait = where(in_flight > 1, maximum(0, in_flight * decode.heaviest - decode.seconds), 0)
     step = decode.seconds + wait
     together = minimum(load.prompts_per_pass(engine), batch)
-    share = prefill_pass(engine, plan, load.input_len, together).heaviest / together
+    share = prefill_pass(engine, plan, load, together).heaviest / together
     return Steady(
         batch=batch,
         max_concurrency=room,
         memory=held.memory(batch),
-        prefill=prefill_pass(engine, plan, load.input_len, 1),
+        prefill=prefill_pass(engine, plan, load, 1),
         decode=decode,
         step_s=step,
         wait_s=wait,

@@ -7,15 +7,20 @@ from typing import Any
 
 from tfsim.errors import InputError, choice, quote
 from tfsim.hardware import System, require_system
-from tfsim.models.spec import Block, ModelSpec, require_decoder
+from tfsim.models.decoder import segments
+from tfsim.models.images import read_images
+from tfsim.models.shape import Shape
+from tfsim.models.spec import ModelSpec, require_decoder
+from tfsim.models.weights import with_weights
 from tfsim.operators.core import Style
 from tfsim.operators.formats import FORMAT_NAMES
 from tfsim.software import Software, software
 from tfsim.units import Number, as_number, floor_div, maximum
 
+INPUT_LEN, OUTPUT_LEN = 2000, 300
+INSTRUCTION_LEN = 32  # "What action should the robot take to [instruction]?" (Brohan et al. 2023, section 3.2)
 COMPUTE_DTYPES = ("bf16", "fp16", "fp32")
 WIDE_FORMATS = ("fp32", "tf32", "bf16", "fp16")
-QUANTISED_GROUPS = ("attn", "ffn_dense", "moe_routed", "moe_shared")
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class Engine:
     ``model``: with the weight and KV formats it is served in; ``dtype``: of activations; ``memory_utilization``: share
     of the device's capacity the engine may use; ``max_batch``: most sequences it decodes at once;
     ``max_prefill_tokens``: most prompt tokens of one prefill pass (longer prompts go in chunks of that size).
+    An image tower runs in the compute dtype.
     """
 
     model: ModelSpec
@@ -52,13 +58,15 @@ class Engine:
 
     @property
     def block_formats(self) -> list[str]:
-        """Formats of the blocks' matrices, each once."""
-        model = self.model
+        """Formats of the blocks' matrices, the routers' apart, each once."""
         found = (
-            fmt
-            for block in model.blocks.values()
-            for group in (*_groups(block), *block.formats)
-            for fmt in [block.formats.get(group) or model.formats.get(group) or model.dtype]
+            weight.fmt
+            for part in segments(self.model, Shape(1, 1))
+            if part.layer
+            for op in part.operators
+            if op.kind in ("matmul", "grouped_matmul", "recurrent")
+            for weight in op.weights
+            if weight.group != "moe_router" and not weight.bias
         )
         return list(dict.fromkeys(found))
 
@@ -66,22 +74,39 @@ class Engine:
 @dataclass(frozen=True)
 class Load:
     """Requests of ``input_len`` prompt and ``output_len`` generated tokens; ``batch`` sequences at once on each replica
-    (None: as many as fit); ``devices`` in all."""
+    (None: as many as fit); ``devices`` in all; ``images`` per request, whose tokens are part of its prompt."""
 
     devices: Number
     input_len: Number
     output_len: Number
     batch: Number | None
+    images: Number = 0
 
     def prompts_per_pass(self, engine: Engine) -> Number:
         """Prompts that one prefill pass can take."""
         return maximum(1, floor_div(engine.max_prefill_tokens, self.input_len))
 
 
-def _groups(block: Block) -> tuple[str, ...]:
-    if block.ffn is None:
-        return ("attn",)
-    return ("attn", "ffn_dense") if block.ffn.kind == "dense" else ("attn", "moe_routed")
+def read_load(model: ModelSpec, devices: Any, input_len: Any, output_len: Any, batch: Any, images: Any) -> Load:
+    """A Load from a user's numbers; None takes the default.
+
+    Of a model that acts (``action_tokens``) a request is one control step of one robot: an image, its instruction, the
+    tokens of one action, and no others beside it.
+    Raises InputError.
+    """
+    acts = model.action_tokens > 0
+    if images is None:
+        images = 1 if acts and model.tokens_per_image else 0
+    if input_len is None:
+        input_len = as_number(images, "images") * model.tokens_per_image + INSTRUCTION_LEN if acts else INPUT_LEN
+    length = whole(input_len, "input_len")
+    return Load(
+        whole(devices, "devices"),
+        length,
+        whole((model.action_tokens or OUTPUT_LEN) if output_len is None else output_len, "output_len"),
+        (1 if acts else None) if batch is None else whole(batch, "batch"),
+        read_images(model, images, "input_len", length),
+    )
 
 
 def whole(value: Any, name: str) -> Number:
@@ -131,23 +156,26 @@ def compute_dtype(model: ModelSpec, dtype: str | None) -> str:
 def served(model: ModelSpec, compute: str, weights_dtype: str | None, kv_dtype: str | None) -> ModelSpec:
     """The model in the formats it is served in.
 
-    16- and 32-bit weights are held in the compute dtype, quantised ones as published; ``weights_dtype`` puts the
-    matrices of the blocks (router apart) into one format, leaving embeddings and head in the compute dtype.
+    16- and 32-bit weights are held in the compute dtype, quantised ones as published; ``weights_dtype`` puts them all
+    into another format (see tfsim.models.weights).
     """
 
     def held(fmt: str) -> str:
         return compute if fmt in WIDE_FORMATS else fmt
 
-    def formats_of(block: Block) -> dict[str, str]:
-        if weights_dtype is not None:
-            return dict.fromkeys(QUANTISED_GROUPS, choice("weights_dtype", weights_dtype, FORMAT_NAMES))
-        return {key: held(fmt) for key, fmt in block.formats.items()}
-
-    blocks = {name: block.model_copy(update={"formats": formats_of(block)}) for name, block in model.blocks.items()}
-    rest = {} if weights_dtype is not None else {key: held(fmt) for key, fmt in model.formats.items()}
     kv = model.kv_format if kv_dtype is None else choice("kv_dtype", kv_dtype, FORMAT_NAMES)
-    base = compute if weights_dtype is not None else held(model.dtype)
-    return model.model_copy(update={"blocks": blocks, "formats": rest, "dtype": base, "kv_format": kv})
+    if weights_dtype is not None:
+        vision = None if model.vision is None else served(model.vision, compute, None, None)
+        return with_weights(model, weights_dtype, compute).model_copy(update={"kv_format": kv, "vision": vision})
+    blocks = {
+        name: block.model_copy(update={"formats": {key: held(fmt) for key, fmt in block.formats.items()}})
+        for name, block in model.blocks.items()
+    }
+    rest = {key: held(fmt) for key, fmt in model.formats.items()}
+    beside = {"encoder": model.encoder, "vision": model.vision}
+    inner = {name: None if spec is None else served(spec, compute, None, None) for name, spec in beside.items()}
+    changes = {"blocks": blocks, "formats": rest, "dtype": held(model.dtype), "kv_format": kv, **inner}
+    return model.model_copy(update=changes)
 
 
 def _all(condition: Any) -> bool:

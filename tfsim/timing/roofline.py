@@ -60,6 +60,7 @@ def _arithmetic(op: Operator, system: System, style: Software) -> Number:
         "batched_product",
         "recurrent",
         "delta_rule",
+        "linear_attention",
         "index_scores",
         "state_space_dual",
     ):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfsim.files import read_yaml
+from tfsim.models.spec import Attention, DenseFFN, ModelSpec
 from tfsim.training.job import Job
 
 CHECK = Path(__file__).with_name("first_check.yaml")  # written by tools/first_check.py
@@ -26,4 +27,12 @@ def confidence(job: Job) -> str:
     if found is None or job.style.name not in found:
         return "uncalibrated roofline; no published run on this device compared yet"
     factor, rows = found[job.style.name], found["rows"]
-    return f"uncalibrated roofline; {rows} published runs of dense models on {device} took {factor:.2f} times as long"
+    words = f"{rows} published runs of dense decoders on {device} took {factor:.2f} times as long"
+    other = "" if like_those_checked(job.model) else ", none of them of a model of this kind"
+    return f"uncalibrated roofline; {words}{other}"
+
+
+def like_those_checked(model: ModelSpec) -> bool:
+    """Whether a model is like those whose runs were compared: a decoder of softmax attention and dense FFNs."""
+    plain = all(isinstance(b.mixer, Attention) and isinstance(b.ffn, DenseFFN) for b in model.blocks.values())
+    return plain and model.decodes and model.encoder is None

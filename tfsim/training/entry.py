@@ -27,6 +27,7 @@ def train(
     devices: Any = None,
     seq_len: Any = None,
     global_batch: Any,
+    images: Any = 0,
     plan: Mapping[str, Any] | Literal["auto"] = "auto",
     tokens: Any = None,
     precision: str = "bf16",
@@ -40,16 +41,17 @@ def train(
 ) -> TrainingEstimate:
     """Estimate training of ``model`` (a ModelSpec) on ``devices`` of ``system`` (a System).
 
-    devices: default one node. seq_len: tokens per sequence, default the model's max_seq_len. global_batch: sequences
-    per step. plan: any of tp, pp, dp, ep, etp, micro_batch, zero_stage, recompute; or ``auto``, the fastest plan that
-    fits. tokens: of the whole run. precision, software: see tfsim.software. price [$/device-hour], power [W/device],
-    pue, carbon [kg/kWh] (numbers, arrays, or text with a unit) replace the system's; provider, term choose its quote.
-    Every number may be an array; arrays broadcast (with ``auto`` each job is searched), and a plan that cannot be has
-    NaN and its reason in ``reasons``.
+    devices: default one node. seq_len: tokens per sequence, default the model's max_seq_len. global_batch:
+    sequences per step. images: per sequence, through the model's image tower; their tokens are part of seq_len.
+    plan: any of tp, pp, dp, ep, etp, micro_batch, zero_stage, recompute; or ``auto``, the fastest plan that fits.
+    tokens: of the whole run. precision, software: see tfsim.software. price [$/device-hour], power [W/device], pue,
+    carbon [kg/kWh] (numbers, arrays, or text with a unit) replace the system's; provider, term choose its quote.
+    Every number may be an array; arrays broadcast (with ``auto`` each job is searched), and a plan that cannot be
+    has NaN and its reason in ``reasons``.
     Raises InputError for malformed input or a scalar plan that cannot be; a plan that does not fit is returned with
     ``fits`` False and a ``verdict`` that says what would.
     """
-    job = read_job(model, system, devices, seq_len, global_batch, precision, software)
+    job = read_job(model, system, devices, seq_len, global_batch, images, precision, software)
     charges = economics.rates(job.system, price, power, pue, carbon, provider, term)
     run = None if tokens is None else as_number(tokens, "tokens", at_least=1)
     given = plan_fields(plan) if isinstance(plan, Mapping) else {}
@@ -78,6 +80,7 @@ def search_plans(
     devices: int | None = None,
     seq_len: int | None = None,
     global_batch: int,
+    images: int = 0,
     plan: Mapping[str, Any] | None = None,
     precision: str = "bf16",
     software: str = "fused",
@@ -88,13 +91,13 @@ def search_plans(
     fits, and the parts of the step as seconds (forward_s, ...).
     Raises InputError when no plan is possible at all, with the first reason.
     """
-    job = read_job(model, system, devices, seq_len, global_batch, precision, software)
+    job = read_job(model, system, devices, seq_len, global_batch, images, precision, software)
     if plan is not None and not isinstance(plan, Mapping):
         raise InputError(f"plan: {quote(plan)} is not a mapping of plan fields")
     for name, value in job.sizes.items():
         if not isinstance(value, int):
             raise InputError(f"{name}: {quote(value)} is not one number: a search is of one job")
-    found = _searched(job, job.devices, job.seq_len, job.global_batch, plan or {})
+    found = _searched(job, **job.sizes, fixed=plan or {})
     if found is None:
         raise _nothing_possible(job, plan or {})
     grid, result = found
@@ -108,12 +111,11 @@ def search_plans(
 
 
 def _searched(
-    job: Job, devices: int, seq_len: int, global_batch: int, fixed: Mapping[str, Any]
+    job: Job, devices: int, seq_len: int, global_batch: int, images: int, fixed: Mapping[str, Any]
 ) -> tuple[Grid, Evaluated] | None:
     """Every possible plan of one job and what it takes, best first; None when there is none."""
-    grid = candidates(
-        job.model, job.system, job.style, devices=devices, seq_len=seq_len, global_batch=global_batch, fixed=fixed
-    )
+    sizes = {"devices": devices, "seq_len": seq_len, "global_batch": global_batch, "images": images}
+    grid = candidates(job.model, job.system, job.style, **sizes, fixed=fixed)
     if not len(grid):
         return None
     result = evaluate(job.model, job.system, grid, job.policy, job.style)
@@ -141,8 +143,8 @@ def _best_plans(job: Job) -> tuple[Grid, tuple[int, ...]]:
     reason to come, where none is possible. Raises InputError for a scalar job without one."""
     columns = np.broadcast_arrays(*(np.asarray(x, float) for x in job.sizes.values()))
     chosen: list[Grid] = []
-    for devices, seq_len, global_batch in zip(*(np.ravel(c) for c in columns), strict=True):
-        sizes = {"devices": int(devices), "seq_len": int(seq_len), "global_batch": int(global_batch)}
+    for row in zip(*(np.ravel(c) for c in columns), strict=True):
+        sizes = {name: int(value) for name, value in zip(job.sizes, row, strict=True)}
         found = _searched(job, **sizes, fixed={})
         if found is None and columns[0].shape == ():
             raise _nothing_possible(job, {})

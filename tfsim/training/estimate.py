@@ -29,6 +29,8 @@ from tfsim.units import Array, format_bytes, format_percent, format_time
 class TrainingEstimate:
     """Training of one model on one system. Numbers, or arrays of the broadcast shape of the arguments.
 
+    ``images``: per sequence (0: the text part alone); ``image_tower`` in ``time``: the tower's work in the
+    slowest stage.
     ``time``: seconds of one step by part (sums to ``step_time_s``); ``bounds``: the same seconds by what limits them;
     ``memory``: bytes on the fullest device by part (sums to ``memory_bytes``); a plan may need ``usable_bytes`` of the
     ``capacity_bytes`` (the rest is lost to fragments). ``mfu``: by FLOP convention, against the dense ``peak_flops`` of
@@ -41,6 +43,7 @@ class TrainingEstimate:
     devices: Any
     seq_len: Any
     global_batch: Any
+    images: Any
     plan: dict[str, Any]
     precision: str
     software: str
@@ -88,9 +91,9 @@ class TrainingEstimate:
         return f"TrainingEstimate({self.model} on {self.system}, shape {np.shape(self.step_time_s)})"
 
 
-def _recomputed_flops(model: ModelSpec, seq_len: Array, mode: Array) -> Array:
+def _recomputed_flops(model: ModelSpec, seq_len: Array, images: Array, mode: Array) -> Array:
     """FLOPs per sequence of the forward work done again, in the exact convention."""
-    parts = segments(model, Shape(1, seq_len, causal="halved"))
+    parts = segments(model, Shape(1, seq_len, causal="halved", images=images))
     per_mode = [
         np.broadcast_to(
             np.asarray(
@@ -130,10 +133,11 @@ def estimate(
     need = np.asarray(total(result.memory.values()), float)
     peak = job.system.device.matmul_peak(job.policy.matmul).flop_per_s
     flops = {
-        name: np.asarray(training_flops(job.model, grid.seq_len, name), float) for name in conventions_of(job.model)
+        name: np.asarray(training_flops(job.model, grid.seq_len, name, images=grid.images), float)
+        for name in conventions_of(job.model, job.images)
     }
     available = result.step_s * grid.devices * peak / grid.global_batch  # FLOPs per sequence at the peak
-    again = _recomputed_flops(job.model, grid.seq_len, grid.recompute)
+    again = _recomputed_flops(job.model, grid.seq_len, grid.images, grid.recompute)
     steps = None if tokens is None else np.ceil(tokens / step_tokens)
     seconds = None if steps is None else steps * result.step_s
     # on the shaped results, so that arrays of prices broadcast as well
@@ -144,6 +148,7 @@ def estimate(
         devices=whole(grid.devices),
         seq_len=whole(grid.seq_len),
         global_batch=whole(grid.global_batch),
+        images=whole(grid.images),
         plan={name: whole(getattr(grid, name)) for name in NUMERIC}
         | {"recompute": out(np.array(RECOMPUTE, dtype=object)[grid.recompute.astype(int)])},
         precision=job.policy.name,

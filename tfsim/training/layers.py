@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tfsim.hardware import System
 from tfsim.models.decoder import Segment, segments
+from tfsim.models.parts import MATRIX_GROUPS
 from tfsim.models.shape import Shape, Shards
 from tfsim.models.spec import ModelSpec
 from tfsim.operators.backward import backward, recompute
@@ -50,24 +51,23 @@ class LayerCost:
 
 def compute_spec(model: ModelSpec, policy: Precision) -> ModelSpec:
     """The model with its matmuls in the policy's formats: block matmuls in ``matmul``, all else in ``compute``."""
-    groups = ("attn", "ffn_dense", "moe_routed", "moe_shared")
-    formats = {} if policy.matmul == policy.compute else dict.fromkeys(groups, policy.matmul)
+    formats = {} if policy.matmul == policy.compute else dict.fromkeys(MATRIX_GROUPS, policy.matmul)
     blocks = {name: block.model_copy(update={"formats": {}}) for name, block in model.blocks.items()}
-    encoder = None if model.encoder is None else compute_spec(model.encoder, policy)
-    changes = {"dtype": policy.compute, "formats": formats, "blocks": blocks, "encoder": encoder}
-    return model.model_copy(update=changes)
+    beside = {"encoder": model.encoder, "vision": model.vision}
+    inner = {name: None if spec is None else compute_spec(spec, policy) for name, spec in beside.items()}
+    return model.model_copy(update={"dtype": policy.compute, "formats": formats, "blocks": blocks, **inner})
 
 
 def layer_costs(
     model: ModelSpec, system: System, grid: Grid, policy: Precision, style: Software
 ) -> tuple[dict[str, LayerCost], NDArray[np.intp]]:
     """LayerCost of every segment over the distinct layer shapes of ``grid``, and each plan's index into them."""
-    keys = np.stack([grid.tp, grid.ep, grid.etp, grid.micro_batch, grid.seq_len], axis=1)
+    keys = np.stack([grid.tp, grid.ep, grid.etp, grid.micro_batch, grid.seq_len, grid.images], axis=1)
     distinct, index = np.unique(keys, axis=0, return_inverse=True)
-    tp, ep, etp, micro_batch, seq_len = distinct.T
+    tp, ep, etp, micro_batch, seq_len, images = distinct.T
     shards = Shards(tp=tp, ep=ep, etp=etp, sequence_parallel=True)
     operators = Style(policy.compute, style.pointwise, style.attention)
-    shape = Shape(micro_batch, seq_len, causal="halved", shards=shards, style=operators)
+    shape = Shape(micro_batch, seq_len, causal="halved", images=images, shards=shards, style=operators)
     groups = Groups({"tp": Group(tp, 1), "ep": Group(ep, etp), "etp": Group(etp, 1)})
     parts = segments(compute_spec(model, policy), shape, loss=True)
     costs = {part.name: _cost(part, shape, system, operators, style, groups) for part in parts}

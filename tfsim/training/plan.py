@@ -25,12 +25,14 @@ class Grid:
     """Jobs and plans, one per element of equally long arrays.
 
     ``devices`` = tp x pp x dp; ``ep`` and ``etp`` cut the experts over the same tp x dp devices; ``global_batch`` and
-    ``micro_batch`` in sequences (micro_batch per data-parallel rank); ``recompute``: index into RECOMPUTE.
+    ``micro_batch`` in sequences (micro_batch per data-parallel rank); ``images`` per sequence;
+    ``recompute``: index into RECOMPUTE.
     """
 
     devices: Array
     seq_len: Array
     global_batch: Array
+    images: Array
     tp: Array
     pp: Array
     dp: Array
@@ -81,7 +83,9 @@ def plan_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def make_grid(devices: Any, seq_len: Any, global_batch: Any, plan: Mapping[str, Any]) -> tuple[Grid, tuple[int, ...]]:
+def make_grid(
+    devices: Any, seq_len: Any, global_batch: Any, images: Any, plan: Mapping[str, Any]
+) -> tuple[Grid, tuple[int, ...]]:
     """Broadcast a job and a plan into a Grid; also the shape to give results back in.
 
     Defaults: one device per dimension, dp = what is left of the devices, micro-batches of one sequence, optimizer
@@ -103,6 +107,7 @@ def make_grid(devices: Any, seq_len: Any, global_batch: Any, plan: Mapping[str, 
                 devices,
                 seq_len,
                 global_batch,
+                images,
                 tp,
                 pp,
                 dp,

@@ -28,6 +28,7 @@ def candidates(
     devices: int,
     seq_len: int,
     global_batch: int,
+    images: int,
     fixed: Mapping[str, Any],
 ) -> Grid:
     """All possible plans of one job that agree with the ``fixed`` fields.
@@ -67,6 +68,7 @@ def candidates(
         devices=np.full(size, float(devices)),
         seq_len=np.full(size, float(seq_len)),
         global_batch=np.full(size, float(global_batch)),
+        images=np.full(size, float(images)),
         **{name: columns[name] for name in (*NUMERIC, "recompute")},
     )
     sensible = (grid.dp > 1) | (grid.zero_stage <= 1)

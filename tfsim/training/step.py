@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tfsim.hardware import System
 from tfsim.models.decoder import FIRST, LAST
-from tfsim.models.spec import ModelSpec
+from tfsim.models.spec import VISION, ModelSpec
 from tfsim.models.stages import Stage, stages
 from tfsim.operators.core import total
 from tfsim.operators.optimizer import optimizer_step
@@ -28,17 +28,9 @@ from tfsim.training.layers import LIMITS, LayerCost, layer_costs
 from tfsim.training.plan import RECOMPUTE, Grid
 from tfsim.units import Array
 
-TIME_PARTS = (
-    "forward",
-    "backward",
-    "recompute",
-    "tensor_parallel",
-    "expert_parallel",
-    "pipeline_transfer",
-    "pipeline_bubble",
-    "data_parallel",
-    "optimizer",
-)
+COMPUTE_PARTS = ("forward", "backward", "recompute", "image_tower")
+TURN_PARTS = (*COMPUTE_PARTS, "tensor_parallel", "expert_parallel", "pipeline_transfer")
+TIME_PARTS = (*TURN_PARTS, "pipeline_bubble", "data_parallel", "optimizer")
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "workspace", "reserve")
 NETWORK_PARTS = {"tp": "tensor_parallel", "ep": "expert_parallel", "etp": "expert_parallel"}
 BOUNDS = ("compute", "memory", "launch", "network", "bubble")
@@ -157,19 +149,19 @@ def _turn(
     stage: Stage, system: System, grid: Grid, costs: dict[str, LayerCost], index: NDArray[np.intp], pp: int
 ) -> _Turn:
     zeros = np.zeros(len(grid))
-    names = ("forward", "backward", "recompute", "tensor_parallel", "expert_parallel", "pipeline_transfer")
-    time = dict.fromkeys(names, zeros)
+    time = dict.fromkeys(TURN_PARTS, zeros)
     bounds = dict.fromkeys(BOUNDS, zeros)
     for name, repeat in stage.counts.items():
         cost = costs[name]
         for phase in ("forward", "backward", "recompute"):
             kernels = {limit: _of_phase(cost.kernels, phase, limit, grid, index) * repeat for limit in LIMITS}
-            time[phase] = time[phase] + total(kernels.values())
+            part = "image_tower" if name.startswith(VISION) else phase
+            time[part] = time[part] + total(kernels.values())
             for limit, value in kernels.items():
                 bounds[limit] = bounds[limit] + value
-            for group, part in NETWORK_PARTS.items():
+            for group, network in NETWORK_PARTS.items():
                 moved = _of_phase(cost.network, phase, group, grid, index) * repeat
-                time[part] = time[part] + moved
+                time[network] = time[network] + moved
                 bounds["network"] = bounds["network"] + moved
     if pp > 1:
         boundary = costs[FIRST].boundary[index]
@@ -230,7 +222,7 @@ def _synchronisation(
     every = np.where(grid.zero_stage >= 2, m, 1)
     piece = np.where(sharded, reduce + np.where(gathered, 2, 1) * gather, reduce_all)
     comm = np.where(sharded, every * reduce + np.where(gathered, 2 * m, 1) * gather, reduce_all)
-    cover = every * (turn.time["forward"] + turn.time["backward"] + turn.time["recompute"])
+    cover = every * total(turn.time[name] for name in COMPUTE_PARTS)
     n_pieces = max(1, total(stage.counts.values()))
     exposed = np.maximum(comm - cover, piece / n_pieces) if style.overlap else comm
     update = optimizer_step(
@@ -265,7 +257,8 @@ def _memory(
         kept_by_mode: Array = np.stack([costs[name].saved[mode] for mode in RECOMPUTE])[modes, index]
         return kept_by_mode
 
-    blocks = [name for name in stage.counts if name in model.all_blocks]
+    layers = {name for stack in model.stacks for name in stack}
+    blocks = [name for name in stage.counts if name in layers]
     kept = total(saved(name) * stage.counts[name] for name in stage.counts)
     tables = {name: table[index] for n in blocks for name, table in costs[n].tables.items()}
     # a layer under full recomputation comes back whole while it is differentiated

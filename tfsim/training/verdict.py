@@ -35,18 +35,16 @@ def describe(grid: Grid, i: int) -> str:
 
 def _nearest(job: Job, grid: Grid) -> str:
     """The fitting plan that changes the fewest fields, then by the least factor, then the fastest."""
-    devices, seq_len, global_batch = (int(x[0]) for x in (grid.devices, grid.seq_len, grid.global_batch))
-    options = candidates(
-        job.model, job.system, job.style, devices=devices, seq_len=seq_len, global_batch=global_batch, fixed={}
-    )
+    sizes = {name: int(getattr(grid, name)[0]) for name in job.sizes}
+    options = candidates(job.model, job.system, job.style, **sizes, fixed={})
     if not len(options):
-        return f"no other plan divides {devices} devices"
+        return f"no other plan divides {sizes['devices']} devices"
     found = evaluate(job.model, job.system, options, job.policy, job.style)
     need = np.asarray(total(found.memory.values()), float)
     fitting = np.nonzero(need <= job.usable)[0]
     if not fitting.size:
         least = int(np.argmin(need))
-        where = f"{devices:,} device{'' if devices == 1 else 's'}"
+        where = f"{sizes['devices']:,} device{'' if sizes['devices'] == 1 else 's'}"
         return (
             f"no plan fits on {where}: the leanest ({describe(options, least)}) needs"
             f" {format_bytes(float(need[least]))}; use more devices, a shorter seq_len or a smaller precision"

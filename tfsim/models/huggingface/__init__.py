@@ -28,10 +28,12 @@ from tfsim.models.huggingface import (
     hybrid,
     indexed,
     latent,
+    mixtures,
     modern,
     modules,
     quantization,
     recurrent,
+    relatives,
     seq2seq,
     sparse,
     ssm,
@@ -44,7 +46,7 @@ from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
 from tfsim.models.huggingface.towers import TOWERS, tower
 from tfsim.models.spec import ModelSpec
 
-__all__ = ["FAMILIES", "MODEL_TYPES", "Family", "spec_from_config"]
+__all__ = ["FAMILIES", "MODEL_TYPES", "Family", "holds", "spec_from_config"]
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,55 @@ FAMILIES: dict[str, Family] = {
     "mimo_v2_flash": Family(windowed.MIMO_V2, windowed.mimo_v2),
     "step3p5": Family(windowed.STEP3, windowed.step3, modules.STEP3_MODULES, "step3"),
     "glm4_moe": Family(modern.GLM4_MOE, modern.glm4_moe),
+    "minimax": Family(modern.MINIMAX, modern.minimax, modules.MIXTRAL_MODULES),
+    "minimax_text_01": Family(modern.MINIMAX, modern.minimax, modules.MIXTRAL_MODULES, "minimax"),
     "minimax_m2": Family(modern.MINIMAX_M2, modern.minimax_m2, modules.MIXTRAL_MODULES),
     "qwen3_vl_text": Family(modern.QWEN3_VL, modern.qwen3_vl, family="qwen3_vl"),
     "qwen3_vl_moe_text": Family(modern.QWEN3_VL_MOE, modern.qwen3_vl_moe, modules.QWEN_MOE_MODULES, "qwen3_vl_moe"),
     "qwen3_next": Family(delta.QWEN3_NEXT, delta.qwen3_next, modules.QWEN_DELTA_MODULES),
     "qwen3_5_text": Family(delta.QWEN3_5, delta.qwen3_5, modules.QWEN_DELTA_MODULES, "qwen3_5"),
     "qwen3_5_moe_text": Family(delta.QWEN3_5_MOE, delta.qwen3_5_moe, modules.QWEN_DELTA_MODULES, "qwen3_5_moe"),
+    "granite": Family(relatives.GRANITE, dense.llama),
+    "arcee": Family(relatives.ARCEE, relatives.arcee),
+    "seed_oss": Family(relatives.SEED_OSS, relatives.seed_oss),
+    "ernie4_5": Family(relatives.ERNIE4_5, relatives.ernie4_5),
+    "hunyuan_v1_dense": Family(relatives.HUNYUAN_DENSE, relatives.hunyuan_dense, family="hunyuan"),
+    "helium": Family(relatives.HELIUM, relatives.helium),
+    "exaone": Family(relatives.EXAONE, relatives.exaone),
+    "internlm3": Family(relatives.INTERNLM3, relatives.exaone),
+    "smollm3": Family(relatives.SMOLLM3, relatives.smollm3),
+    "ministral": Family(relatives.MINISTRAL, relatives.ministral),
+    "ministral3": Family(relatives.MINISTRAL3, dense.mistral),
+    "cwm": Family(relatives.CWM, relatives.cwm),
+    "glm": Family(relatives.GLM, relatives.glm),
+    "glm4": Family(relatives.GLM, relatives.glm4),
+    "glm4v_text": Family(relatives.GLM4V, relatives.glm4v, family="glm4v"),
+    "exaone4": Family(relatives.EXAONE4, relatives.exaone4),
+    "olmo3": Family(relatives.OLMO3, relatives.olmo3),
+    "cohere2": Family(relatives.COHERE2, relatives.cohere2),
+    "nemotron": Family(relatives.NEMOTRON, relatives.nemotron),
+    "vaultgemma": Family(dense.GEMMA2, relatives.vaultgemma),
+    "qwen2_vl_text": Family(relatives.QWEN2_VL, dense.qwen2, family="qwen2_vl"),
+    "qwen2_5_vl_text": Family(relatives.QWEN2_VL, dense.qwen2, family="qwen2_5_vl"),
+    "youtu": Family(relatives.YOUTU, relatives.latent_dense),
+    "minicpm3": Family(relatives.MINICPM3, relatives.latent_dense),
+    "glm4_moe_lite": Family(mixtures.GLM4_MOE_LITE, mixtures.glm4_moe_lite),
+    "glm4v_moe_text": Family(mixtures.GLM4V_MOE, mixtures.glm4v_moe, family="glm4v_moe"),
+    "mistral4": Family(mixtures.MISTRAL4, mixtures.mistral4),
+    "granitemoe": Family(mixtures.GRANITE_MOE, mixtures.granite_moe, modules.GRANITE_HYBRID_MODULES),
+    "granitemoeshared": Family(
+        mixtures.GRANITE_MOE_SHARED, mixtures.granite_moe_shared, modules.GRANITE_HYBRID_MODULES
+    ),
+    "olmoe": Family(mixtures.OLMOE, mixtures.olmoe),
+    "flex_olmo": Family(mixtures.FLEX_OLMO, mixtures.flex_olmo),
+    "phimoe": Family(mixtures.PHIMOE, mixtures.phimoe, modules.MIXTRAL_MODULES),
+    "dots1": Family(mixtures.DOTS1, mixtures.dots1),
+    "solar_open": Family(mixtures.SOLAR_OPEN, mixtures.solar_open),
+    "hy_v3": Family(mixtures.HY_V3, mixtures.hy_v3, modules.HY_V3_MODULES),
+    "exaone_moe": Family(mixtures.EXAONE_MOE, mixtures.exaone_moe),
+    "afmoe": Family(mixtures.AFMOE, mixtures.afmoe, modules.AFMOE_MODULES),
+    "ernie4_5_moe": Family(mixtures.ERNIE4_5_MOE, mixtures.ernie4_5_moe),
+    "hunyuan_v1_moe": Family(mixtures.HUNYUAN_MOE, mixtures.hunyuan_moe, modules.HUNYUAN_MOE_MODULES, "hunyuan"),
     "mamba": Family(ssm.MAMBA, ssm.mamba, modules.MAMBA_MODULES),
     "falcon_mamba": Family(ssm.FALCON_MAMBA, ssm.falcon_mamba, modules.MAMBA_MODULES),
     "mamba2": Family(ssm.MAMBA2, ssm.mamba2, modules.MAMBA_MODULES),
@@ -135,19 +180,47 @@ FAMILIES: dict[str, Family] = {
     "rnn_lm": Family(recurrent.RNN_LM, recurrent.rnn_lm, family="rnn"),
 }
 
-_WRAPPERS = {
-    "gemma3": "gemma3_text",
-    "llama4": "llama4_text",
-    "kimi_k25": "kimi_k2",
-    "gemma4": "gemma4_text",
-    "step3p7": "step3p5",
-    "qwen3_vl": "qwen3_vl_text",
-    "minimax_m3_vl": "minimax_m3_vl_text",
-    "qwen3_vl_moe": "qwen3_vl_moe_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A multimodal type. ``texts``: the types its text part may have, the default first. ``tied``: what its class takes
+    where the top level does not say whether embeddings are tied; None: only the text part's own field counts.
+    ``either``: the text part's field ties them too. ``flat``: older files hold the text part's fields at the top."""
+
+    texts: tuple[str, ...]
+    tied: bool | None = False
+    either: bool = False
+    flat: bool = False
+
+
+_WRAPPERS: dict[str, Wrapper] = {
+    "gemma3": Wrapper(("gemma3_text",), tied=True),
+    "llama4": Wrapper(("llama4_text",), tied=None),
+    "kimi_k25": Wrapper(("kimi_k2",), tied=True),
+    "gemma4": Wrapper(("gemma4_text",), tied=True),
+    "step3p7": Wrapper(("step3p5",)),
+    "qwen3_vl": Wrapper(("qwen3_vl_text",)),
+    "minimax_m3_vl": Wrapper(("minimax_m3_vl_text",), either=True),
+    "qwen3_vl_moe": Wrapper(("qwen3_vl_moe_text",)),
+    "qwen3_5": Wrapper(("qwen3_5_text",)),
+    "qwen3_5_moe": Wrapper(("qwen3_5_moe_text",)),
+    "qwen2_vl": Wrapper(("qwen2_vl_text",), either=True, flat=True),
+    "qwen2_5_vl": Wrapper(("qwen2_5_vl_text",), either=True, flat=True),
+    "mistral3": Wrapper(("mistral", "ministral3", "mistral4"), tied=True),
+    "glm4v": Wrapper(("glm4v_text",), either=True),
+    "glm4v_moe": Wrapper(("glm4v_moe_text",), either=True),
+    "glm46v": Wrapper(("glm4v_text", "glm4v_moe_text")),
+    "exaone4_5": Wrapper(("exaone4",)),
+    "aya_vision": Wrapper(("cohere2", "cohere"), tied=True),
+    "cohere2_vision": Wrapper(("cohere2",), tied=True),
+    "llava": Wrapper(("llama", "mistral", "qwen2", "gemma"), either=True),
+    "llava_next": Wrapper(("llama", "mistral", "qwen2")),
+    "llava_onevision": Wrapper(("qwen2",), either=True),
+    "internvl": Wrapper(("qwen2", "qwen3", "qwen3_moe", "llama", "gpt_oss"), tied=True),
+    "paligemma": Wrapper(("gemma", "gemma2"), tied=True),
+    "idefics3": Wrapper(("llama",)),
+    "smolvlm": Wrapper(("llama",)),
 }
-"""Multimodal types, and the type of their text part."""
 
 MODEL_TYPES: tuple[str, ...] = (*FAMILIES, *_WRAPPERS)
 
@@ -185,7 +258,7 @@ def spec_from_config(
         raise InputError(f"{where}: holds {quote(config)}, not a mapping")
     if not all(isinstance(key, str) for key in config):
         raise InputError(f"{where}: holds a key that is not text")
-    absent = [field for field in ignore_fields if not _holds(config, field)]
+    absent = [field for field in ignore_fields if not holds(config, field)]
     if absent:
         raise InputError(f"{where}: field {quote(absent[0])}: cannot be ignored, the file does not have it")
     given = config
@@ -211,20 +284,20 @@ def spec_from_config(
         "name": title,
         "family": family.family or model_type,
         "source": source[:500],
-        "note": note,
+        "note": "; ".join(part for part in (note, "" if dtype else "the file states no dtype: taken as bf16") if part),
         "formats": formats.model,
         "kv_format": formats.kv,
-        **stack_fields(decoder, formats.layers, dtype),
+        **stack_fields(decoder, formats.layers, dtype or "bf16"),
     }
     if decoder.encoder is not None:
         if formats.layers is not decoder.layers:
             raise InputError(f"{where}: field 'quantization_config': quantised encoders are not modelled")
-        inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype)
+        inner = stack_fields(decoder.encoder, decoder.encoder.layers, dtype or "bf16")
         data["encoder"] = {"name": f"{title[:110]} encoder", "family": data["family"], **inner}
     with _one_line(f"{where}: vision_config"):
         eyes = tower(given.get("model_type"), given, where, ignore_fields, decoder.d_model)
     if eyes is not None:
-        inner = stack_fields(eyes, eyes.layers, dtype)
+        inner = stack_fields(eyes, eyes.layers, dtype or "bf16")
         data["vision"] = {"name": f"{title[:110]} vision", "family": data["family"], **inner}
     return validate(ModelSpec, data, where)
 
@@ -247,10 +320,11 @@ def _quantization(config: Mapping[str, Any]) -> object:
     return {"expert_dtype": beside, **inner} if isinstance(inner, Mapping) and beside is not None else inner
 
 
-def _holds(config: Mapping[str, Any], field: str) -> bool:
+def holds(config: Mapping[str, Any], field: str) -> bool:
+    """Whether a config.json has this field, at its top or in a part."""
     for part in ("text_config", "vision_config"):
         inner = config.get(part)
-        if isinstance(inner, Mapping) and _holds(inner, field):
+        if isinstance(inner, Mapping) and holds(inner, field):
             return True
     head, _, rest = field.partition(".")
     value = config.get(head)
@@ -268,27 +342,49 @@ def _text_part(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> 
         return model_type, config, ""
     if model_type not in _WRAPPERS:
         raise InputError(f"{where}: field 'model_type': {unknown('model type', model_type, MODEL_TYPES)}")
-    text = config.get("text_config")
+    wrapper, text = _WRAPPERS[model_type], config.get("text_config")
+    known = COMMON_HARMLESS | WRAPPER_FIELDS | set(_TOP_LEVEL_OF_TEXT) | set(ignore)
     if text is None:
-        text = {}
+        text = {field: value for field, value in config.items() if wrapper.flat and field not in known}
     if not isinstance(text, Mapping):
         raise InputError(f"{where}: field 'text_config': must be a mapping, not {quote(text)}")
-    inner = text.get("model_type", _WRAPPERS[model_type])
-    if inner != _WRAPPERS[model_type]:
+    inner = text.get("model_type", wrapper.texts[0])
+    if inner not in wrapper.texts:
         raise InputError(
-            f"{where}: field 'text_config.model_type': must be {_WRAPPERS[model_type]}, not {quote(inner)}"
+            f"{where}: field 'text_config.model_type': must be {' or '.join(wrapper.texts)}, not {quote(inner)}"
         )
-    known = COMMON_HARMLESS | WRAPPER_FIELDS | set(_TOP_LEVEL_OF_TEXT) | set(ignore)
-    for field in config:
-        if field not in known:
+    for field, value in config.items():
+        if field not in known and not (wrapper.flat and field in text and text[field] == value):
             raise InputError(
                 f"{where}: field {quote(field)}: not known beside the text_config of {model_type} "
                 f"(--ignore-field {field} leaves it out)"
             )
     above = {field: config[field] for field in _TOP_LEVEL_OF_TEXT if config.get(field) is not None}
+    tied, note = _tied(wrapper, inner, text, config, where, ignore)
     towers = model_type in TOWERS and isinstance(config.get("vision_config"), Mapping)
-    note = "" if towers else "text part only: the vision tower and its projector are left out"
-    return inner, {**text, **above}, note
+    left_out = "" if towers else "text part only: the vision tower and its projector are left out"
+    return inner, {**text, **above, **tied}, "; ".join(part for part in (left_out, note) if part)
+
+
+def _tied(
+    wrapper: Wrapper, inner: str, text: Mapping[str, Any], config: Mapping[str, Any], where: str, ignore: Sequence[str]
+) -> tuple[dict[str, Any], str]:
+    """The field that says whether a multimodal model's embeddings are tied, and a note where no field does."""
+    name = "tie_word_embeddings"
+    own, top = (None if name in ignore else source.get(name) for source in (text, config))
+    own_default = FAMILIES[inner].table.used[name]
+    if wrapper.tied is None:
+        return {name: own_default if own is None else own}, ""
+    if top is None and wrapper.tied and own is False:
+        raise InputError(
+            f"{where}: field 'text_config.{name}': is false, but transformers ties the embeddings unless {name} is "
+            f"false at the top level: say it there (--ignore-field {name} ties them)"
+        )
+    if top is None and own is None and wrapper.tied and not own_default:
+        return {name: True}, "embeddings tied, the default of the class: the file does not say"
+    said = wrapper.tied if top is None else top
+    also = own_default if own is None else own
+    return {name: also if wrapper.either and said is False else said}, ""
 
 
 def _own_name(config: Mapping[str, Any], model_type: str) -> str:
@@ -297,7 +393,8 @@ def _own_name(config: Mapping[str, Any], model_type: str) -> str:
     return last[:120] or model_type
 
 
-def _dtype(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> str:
+def _dtype(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> str | None:
+    """The number format of the weights; None where the file states none."""
     for field in ("dtype", "torch_dtype"):
         value = config.get(field)
         if value is None or field in ignore:
@@ -306,4 +403,4 @@ def _dtype(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> str:
         if known is None:
             raise InputError(f"{where}: field '{field}': value {quote(value)}: must be one of {', '.join(_DTYPES)}")
         return known
-    return "bf16"
+    return None

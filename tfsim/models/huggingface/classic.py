@@ -196,6 +196,7 @@ def gpt2(f: Fields) -> Decoder:
         out_bias=True,
         fused_qkv=True,
         softmax_fp32=False,
+        given_mask=True,
     )
     ffn = DenseFFN(
         d_ff=f.maybe_size("n_inner") or 4 * hidden,
@@ -289,7 +290,7 @@ def opt(f: Fields) -> Decoder:
         max_seq_len=rows,
         dropout=("attention", "residual"),
         extra={
-            **positions(rows + 2),
+            **positions(rows + 2, "sequence"),
             "final_norm": before and not f.flag("_remove_final_layer_norm"),
             "d_embed": narrow if narrow != hidden else None,
         },

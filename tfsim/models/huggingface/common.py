@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tfsim.models.huggingface.fields import Fields
 from tfsim.models.huggingface.harmless import words
@@ -75,6 +75,7 @@ _SCALING: dict[str, ScalingKind | None] = {
     "llama3": "llama3",
     "longrope": "longrope",
     "su": "longrope",
+    "mrope": None,  # Qwen2-VL: positions in three axes
 }
 _SCALING_NUMBERS = {
     "factor": "factor",
@@ -85,7 +86,8 @@ _SCALING_NUMBERS = {
 }
 _SCALING_HARMLESS = words(
     "type rope_type rope_theta partial_rotary_factor original_max_position_embeddings attention_factor mscale "
-    "mscale_all_dim truncate short_factor long_factor short_mscale long_mscale mrope_section mrope_interleaved"
+    "mscale_all_dim truncate short_factor long_factor short_mscale long_mscale mrope_section mrope_interleaved alpha "
+    "llama_4_scaling_beta max_position_embeddings"
 )
 
 
@@ -197,9 +199,9 @@ def overrides(f: Fields, layers: Sequence[int], known: Sequence[str]) -> dict[st
     return dict(first)
 
 
-def positions(n: int) -> dict[str, Any]:
+def positions(n: int, indices: Literal["batch", "sequence", "stored"] = "batch") -> dict[str, Any]:
     """A table of ``n`` learned positions, as an extra of a decoder."""
-    return {"positions": LearnedPositions(n_positions=n)}
+    return {"positions": LearnedPositions(n_positions=n, indices=indices)}
 
 
 def stack_fields(decoder: Decoder, layers: Sequence[Block], dtype: str) -> dict[str, Any]:

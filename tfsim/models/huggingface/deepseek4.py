@@ -78,6 +78,8 @@ def deepseek_v4(f: Fields) -> Decoder:
         router="sqrt_softplus" if f.raw("scoring_func") == "sqrtsoftplus" else "sigmoid",
         normalize_top_k=f.flag("norm_topk_prob"),
     )
+    if f.size("hc_mult") == 1:
+        raise f.fault("hc_mult", "hyper-connections need at least two streams", 1)
     extra: dict[str, Any] = {
         "hyper_streams": f.size("hc_mult"),
         "sinkhorn_steps": f.size("hc_sinkhorn_iters"),

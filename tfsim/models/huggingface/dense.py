@@ -290,7 +290,7 @@ def gemma2(f: Fields) -> Decoder:
     """Gemma 2: local and global layers in turn, norms on both sides, soft caps."""
     n = f.layers("num_hidden_layers")
     types = ["full_attention" if i % 2 else "sliding_attention" for i in range(n)]
-    return _gemma_sandwich(f, per_window(f, windows(f, types), **_gemma_attention(f)))
+    return _gemma_sandwich(f, per_window(f, windows(f, types), **gemma_attention(f)))
 
 
 def gemma3(f: Fields) -> Decoder:
@@ -303,12 +303,12 @@ def gemma3(f: Fields) -> Decoder:
         True: rope(f, width, layer_type="sliding_attention", theta="rope_local_base_freq", scaled=False),
         False: rope(f, width, layer_type="full_attention"),
     }
-    shared = {**_gemma_attention(f), "qk_norm": QKNorm(norm=GEMMA_NORM)}
+    shared = {**gemma_attention(f), "qk_norm": QKNorm(norm=GEMMA_NORM)}
     kinds = {w: attention(f, window=w, rope=ropes[w is not None], **shared) for w in dict.fromkeys(per_layer)}
     return _gemma_sandwich(f, [kinds[w] for w in per_layer])
 
 
-def _gemma_attention(f: Fields) -> dict[str, Any]:
+def gemma_attention(f: Fields) -> dict[str, Any]:
     bias = f.flag("attention_bias")
     return {"qkv_bias": bias, "out_bias": bias, "logit_softcap": f.number("attn_logit_softcapping")}
 

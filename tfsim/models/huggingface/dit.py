@@ -1,6 +1,6 @@
 """Diffusion Transformers; field names are those of facebookresearch/DiT (models.py), whose class has no config.json.
 
-No transformers class stands behind the ``dit`` type: it is the oracle's own, equal to facebookresearch's in parameters
+No transformers class stands behind the ``dit`` type: it is tfsim's own, equal to facebookresearch's in parameters
 and FLOPs.
 """
 

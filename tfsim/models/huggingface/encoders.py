@@ -117,6 +117,10 @@ def _bert(f: Fields, head: Head, *, max_seq_len: int, **extra: Any) -> Decoder:
         d_ff=f.size("intermediate_size"), activation=f.choice("hidden_act", ACTIVATIONS), gated=False, bias=True
     )
     n = f.layers("num_hidden_layers")
+    if isinstance(head, MaskedLMHead) and not f.flag("tie_word_embeddings"):
+        raise f.fault(
+            "tie_word_embeddings", "an untied head of this class keeps two biases, which is not modelled", False
+        )
     return Decoder(
         layers=stack([mixer] * n, [ffn] * n, "post"),
         d_model=hidden,

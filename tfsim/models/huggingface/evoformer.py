@@ -1,6 +1,6 @@
 """AlphaFold 2's Evoformer stack; field names are those of OpenFold, defaults those of AlphaFold's configuration.
 
-No transformers class stands behind the ``evoformer`` type: it is the oracle's own, equal to OpenFold's EvoformerStack.
+No transformers class stands behind the ``evoformer`` type: it is tfsim's own, equal to OpenFold's EvoformerStack.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tfsim.models.huggingface.common import ACTIVATIONS, Decoder, heads, layer_types, overrides, rope, stack
-from tfsim.models.huggingface.dense import LATE_RMS_NORM, attention, decoder, table
+from tfsim.models.huggingface.dense import attention, decoder, table
 from tfsim.models.huggingface.fields import Fields
 from tfsim.models.huggingface.sparse import MAX_EXPERTS
-from tfsim.models.spec import FFN, Attention, DenseFFN, MoE, PerLayerInput, QKNorm, SharedExpert
+from tfsim.models.spec import FFN, Attention, DenseFFN, MoE, Norm, PerLayerInput, QKNorm, SharedExpert
 
+POWER_NORM = Norm(late_cast=True, power=True)
 _LOCAL, _GLOBAL = "sliding_attention", "full_attention"
 GEMMA4 = table(
     vocab_size=262144,
@@ -69,7 +70,7 @@ def gemma4(f: Fields) -> Decoder:
         act = f.choice("hidden_activation", ACTIVATIONS)
         extra["per_layer_input"] = PerLayerInput(vocab_size=rows, width=width, activation=act)
     layers = stack([mixers[key] for key in keys], [feeds[reuse] for reuse in reuses], "sandwich")
-    return decoder(f, layers, LATE_RMS_NORM, extra=extra)
+    return decoder(f, layers, POWER_NORM, extra=extra)
 
 
 def _mixer(f: Fields, kind: str, reuses: bool, wide: dict[str, int] | None) -> Attention:
@@ -83,15 +84,16 @@ def _mixer(f: Fields, kind: str, reuses: bool, wide: dict[str, int] | None) -> A
             raise f.fault("per_layer_config", f"has KV heads that do not divide the {n_heads} attention heads", n_kv)
     elif not local and same and f.maybe_size("num_global_key_value_heads"):
         n_kv = heads(f, n_heads, "num_global_key_value_heads")
+    turn = rope(f, width, layer_type=kind)
     return attention(
         f,
         d_head=width,
         n_kv_heads=n_kv,
         window=f.size("sliding_window") if local else None,
-        rope=rope(f, width, layer_type=kind),
+        rope=turn and turn.model_copy(update={"whole_head": turn.rotary_dim is not None}),
         qkv_bias=bias,
         out_bias=bias,
-        qk_norm=QKNorm(norm=LATE_RMS_NORM),
+        qk_norm=QKNorm(norm=POWER_NORM),
         value="reused" if reuses else "key" if same and not local else "own",
         value_norm=True,
     )

@@ -52,7 +52,6 @@ NEMOTRON_H = FieldTable(
         "num_key_value_heads": 8,
         "head_dim": 128,
         "max_position_embeddings": 4096,
-        "attention_bias": False,
         "intermediate_size": 21504,
         "mlp_hidden_act": "relu2",
         "mlp_bias": False,
@@ -73,7 +72,6 @@ NEMOTRON_H = FieldTable(
         "moe_latent_size": None,
         "norm_topk_prob": True,
         "num_nextn_predict_layers": 0,
-        "tie_word_embeddings": False,
     },
     aliases={
         "layer_types": "layers_block_type",
@@ -94,6 +92,7 @@ NEMOTRON_H = FieldTable(
         "mamba_hidden_act": ("silu",),
         "sliding_window": (None,),
         "mamba_ssm_cache_dtype": ("float32",),
+        "tie_word_embeddings": (False,),  # the class ties nothing
     },
 )
 _MAMBA2_LAYERS: dict[str, Any] = {
@@ -219,7 +218,7 @@ def nemotron_h(f: Fields) -> Decoder:
         layers=stack([made[kind][0] for kind in kinds], [made[kind][1] for kind in kinds]),
         d_model=f.size("hidden_size"),
         vocab_size=f.size("vocab_size"),
-        tied=f.flag("tie_word_embeddings"),
+        tied=False,
         max_seq_len=f.size("max_position_embeddings"),
         extra={"residual_fp32": f.flag("residual_in_fp32"), "n_mtp_modules": f.count("num_nextn_predict_layers")},
     )
@@ -241,8 +240,7 @@ def _nemotron_layer(f: Fields, kind: str) -> tuple[Mixer | None, FFN | None]:
             None,
         )
     if kind == "attention":
-        bias = f.flag("attention_bias")
-        return attention(f, rope=None, qkv_bias=bias, out_bias=bias), None
+        return attention(f, rope=None), None
     options: Mapping[str, Any] = {
         "activation": f.choice("mlp_hidden_act", ACTIVATIONS),
         "gated": False,

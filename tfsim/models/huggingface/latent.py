@@ -11,7 +11,7 @@ from tfsim.models.huggingface.fields import Fields
 from tfsim.models.huggingface.sparse import choose, experts
 from tfsim.models.spec import MLA, DenseFFN, MoE, SharedExpert
 
-_MLA: dict[str, Any] = {
+MLA_FIELDS: dict[str, Any] = {
     "kv_lora_rank": 512,
     "q_lora_rank": 1536,
     "qk_nope_head_dim": 128,
@@ -28,7 +28,7 @@ _DEEPSEEK_ALIASES = {
 }
 _DEEPSEEK_REFUSED: dict[str, tuple[Any, ...]] = {"moe_layer_freq": (1,)}
 DEEPSEEK_V2 = table(
-    **_MLA,
+    **MLA_FIELDS,
     vocab_size=102400,
     first_k_dense_replace=0,
     n_routed_experts=64,
@@ -42,7 +42,7 @@ DEEPSEEK_V2 = table(
     aliases=_DEEPSEEK_ALIASES,
 )
 DEEPSEEK_V3 = table(
-    **_MLA,
+    **MLA_FIELDS,
     norm_topk_prob=True,
     vocab_size=129280,
     hidden_size=7168,

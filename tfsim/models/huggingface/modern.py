@@ -1,15 +1,16 @@
-"""Sparse decoders with plain attention that are run today: GLM-4.5, MiniMax-M2, the text part of Qwen3-VL."""
+"""Sparse decoders that are run today: GLM-4.5, MiniMax-M2, the text part of Qwen3-VL, with plain attention; and
+MiniMax-Text-01, most of whose layers are linear attention."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tfsim.models.huggingface.common import Decoder, rope, stack
+from tfsim.models.huggingface.common import Decoder, layer_types, rope, stack
 from tfsim.models.huggingface.dense import attention, d_head, decoder, ffn, table, uniform
 from tfsim.models.huggingface.fields import Fields
 from tfsim.models.huggingface.latent import fine_grained, router_groups, sparse_after
 from tfsim.models.huggingface.sparse import experts, qwen_ffns
-from tfsim.models.spec import RMS_NORM, QKNorm
+from tfsim.models.spec import RMS_NORM, LinearAttention, Mixer, QKNorm
 
 GLM4_MOE = table(
     vocab_size=151552,
@@ -35,6 +36,30 @@ GLM4_MOE = table(
         "num_experts": "n_routed_experts",
         "num_mtp_layers": "num_nextn_predict_layers",
     },
+)
+_MINIMAX: dict[str, Any] = {
+    "intermediate_size": 14336,
+    "num_key_value_heads": 8,
+    "head_dim": None,
+    "max_position_embeddings": 131072,
+    "rope_theta": 1e6,
+    "rotary_dim": None,
+    "sliding_window": None,
+    "num_experts_per_tok": 2,
+    "num_local_experts": 8,
+    "layer_types": None,
+    "attn_type_list": None,
+    "block_size": 256,
+}
+MINIMAX = table(
+    **_MINIMAX,
+    harmless=" ".join(
+        f"{where}_{factor}_factor" for where in ("full_attn", "linear_attn", "mlp") for factor in ("alpha", "beta")
+    )
+    + " layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha"
+    " layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta postnorm shared_moe_mode",
+    refused={"shared_intermediate_size": (0, None)},
+    aliases={"num_experts": "num_local_experts"},
 )
 MINIMAX_M2 = table(
     vocab_size=200064,
@@ -96,7 +121,11 @@ QWEN3_VL_MOE = table(
 
 def glm4_moe(f: Fields) -> Decoder:
     """GLM-4.5 (Zeng et al. 2025): half-rotated heads, a QK norm in the big one, DeepSeek-V3's experts."""
-    norm = QKNorm() if f.flag("use_qk_norm") else None
+    return half_rotated(f, QKNorm() if f.flag("use_qk_norm") else None)
+
+
+def half_rotated(f: Fields, norm: QKNorm | None) -> Decoder:
+    """GLM-4.5's layers with or without the norm on queries and keys."""
     # the class rounds down where head_dim is missing
     width = f.maybe_size("head_dim") or max(1, f.size("hidden_size") // f.size("num_attention_heads"))
     turn = rope(f, width, partial=0.5)
@@ -117,6 +146,34 @@ def minimax_m2(f: Fields) -> Decoder:
     mixer = attention(f, rope=turn, qk_norm=QKNorm(scope="full"))
     moe = experts(f, "num_local_experts", "intermediate_size", router="sigmoid")
     return decoder(f, stack([mixer] * n, [moe] * n))
+
+
+def minimax(f: Fields) -> Decoder:
+    """MiniMax-Text-01: Lightning Attention, and softmax attention in the layers that layer_types (or the older
+    attn_type_list, 0 and 1) names; residuals start after the norm, which no count depends on."""
+    n = f.layers("num_hidden_layers")
+    listed = f.per_layer(
+        "attn_type_list", n, f"{n} of 0 (linear) and 1 (softmax attention)", lambda kind: kind in (0, 1)
+    )
+    names = ("linear_attention", "full_attention")
+    types = [names[kind] for kind in listed] if listed else [names[i % 2 == 0] for i in range(n)]
+    rotated = f.maybe_size("rotary_dim")
+    width = d_head(f)
+    linear = LinearAttention(
+        n_heads=f.size("num_attention_heads"),
+        d_head=width,
+        feature="silu",
+        decay=True,
+        gated=True,
+        fused_qkv=True,
+        chunk=f.size("block_size"),
+    )
+    turn = rope(f, width, partial=rotated / width if rotated else 1.0)
+    full = attention(f, rope=turn, window=f.maybe_size("sliding_window"))
+    kinds: dict[str, Mixer] = {"full_attention": full, "linear_attention": linear}
+    mixers = [kinds[kind] for kind in layer_types(f, n, tuple(kinds), types)]
+    moe = experts(f, "num_local_experts", "intermediate_size")
+    return decoder(f, stack(mixers, [moe] * n))
 
 
 def _vl_attention(f: Fields) -> Any:

@@ -18,6 +18,7 @@ from tfsim.models.spec import (
     DenseFFN,
     GatedDelta,
     Indexer,
+    LinearAttention,
     Mamba,
     Mamba2,
     MoE,
@@ -30,6 +31,8 @@ _ATTENTION = {
     "qkv_proj": "self_attn.qkv_proj",
     "o_proj": "self_attn.o_proj",
     "g_proj": "self_attn.g_proj",
+    "output_gate": "self_attn.output_gate",
+    "out_proj": "self_attn.out_proj",
     "index_q_proj": "self_attn.indexer.wq_b",
     "index_k_proj": "self_attn.indexer.wk",
     "index_weights": "self_attn.indexer.weights_proj",
@@ -217,6 +220,10 @@ GRANITE_HYBRID_MODULES = Modules(
         "router": "block_sparse_moe.router.layer",
     }
 )
+_GATED_QUERY = {"q_proj": "self_attn.q_proj self_attn.gate_proj"}  # two matrices of the checkpoint, one operator
+AFMOE_MODULES = Modules({**_LLAMA, **_GATED_QUERY, "router": "mlp.router.gate"})
+HY_V3_MODULES = Modules({**_LLAMA, **_shared("mlp.shared_mlp"), "router": "mlp.router.gate"})
+HUNYUAN_MOE_MODULES = Modules({**_LLAMA, **_shared("mlp.shared_mlp"), "router": "mlp.gate.wg"})
 RWKV_MODULES = Modules(
     {
         **{name: f"attention.{name}" for name in ("key", "value", "receptance", "output")},
@@ -245,6 +252,9 @@ def operator_groups(block: Block) -> dict[str, tuple[str, ...]]:
     elif isinstance(mixer, GatedDelta):
         inputs = ("qkvz", "ba") if mixer.fused_input else ("qkv", "z", "b", "a")
         groups = {"ssm": (*(f"in_proj_{name}" for name in inputs), "out_proj")}
+    elif isinstance(mixer, LinearAttention):
+        projected = ("qkv_proj",) if mixer.fused_qkv else ("q_proj", "k_proj", "v_proj")
+        groups = {"attn": (*projected, *(("output_gate",) if mixer.gated else ()), "out_proj")}
     elif isinstance(mixer, Mamba):
         groups = {"ssm": ("in_proj", "x_proj", "dt_proj", "out_proj")}
     elif isinstance(mixer, Mamba2):
@@ -292,7 +302,7 @@ def plain(pattern: str) -> str:
 _ELSEWHERE = re.compile(
     r"norm|(^|\.)ln_|embed|vision|visual|projector|patch_merge|e_score_correction_bias|mtp|eh_proj|shared_head|rotary|"
     r"gate$|router|conv1d|A_log|dt_bias|^model\.decoder\.self_attn|indexer|compressor|_hc|hc_|sinks|wte|wpe|lm_head|"
-    r"embed_out|shared_expert_gate|audio"
+    r"embed_out|shared_expert_gate|audio|per_layer_"
 )
 
 
@@ -300,7 +310,8 @@ _ELSEWHERE = re.compile(
 class Names:
     """Module names with wildcards; a name covers the module, what is inside it, and what it is the end of.
 
-    ``a.*.b`` are shell wildcards (modelopt, gpt-oss), ``re:...`` regular expressions (compressed-tensors).
+    A name of one word covers the modules inside any module of that name (AWQ's ``self_attn``). ``a.*.b`` are shell
+    wildcards (modelopt, gpt-oss), ``re:...`` regular expressions (compressed-tensors).
     """
 
     patterns: Sequence[str]
@@ -335,7 +346,7 @@ class Names:
         """Whether a name covers this module."""
         steps = module.split(".")
         candidates = {".".join(steps[:n]) for n in range(1, len(steps) + 1)}
-        candidates |= {".".join(steps[n:]) for n in range(len(steps))}
+        candidates |= {".".join(steps[n:]) for n in range(len(steps))} | set(steps)
         hits = candidates & self._literals
         self._hit |= hits
         return bool(hits) or any(regex.match(module) for regex in self._regexes)

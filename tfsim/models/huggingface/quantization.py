@@ -184,7 +184,7 @@ def _fp8(part: _Part) -> Scheme:
     """DeepSeek's and Qwen's fp8: every linear layer but the output matrix, unless a list says otherwise."""
     part.only(
         "quant_method activation_scheme fmt weight_block_size modules_to_not_convert ignored_layers scale_fmt "
-        "expert_dtype packed_modules_mapping"
+        "expert_dtype packed_modules_mapping dequantize"
     )
     if part.data.get("packed_modules_mapping") not in (None, {}):
         raise part.fault("packed_modules_mapping", "must be empty")
@@ -342,6 +342,49 @@ def _packed(weights: _Part) -> str:
     return name
 
 
+_QUARK: dict[tuple[object, ...], str] = {
+    ("fp8_e4m3", "per_tensor", None): "fp8",
+    ("fp8_e4m3", "per_channel", None): "fp8_channel",
+    ("int8", "per_channel", None): "int8",
+    ("fp4", "per_group", 32): "mxfp4",
+    **{("int4", "per_group", g): f"int4_g{g}" for g in (32, 64, 128)},
+}
+
+
+def _quark(part: _Part) -> Scheme:
+    """AMD Quark: one format for all linear layers, with a list of exceptions; the cache in fp8 or not at all."""
+    part.only(
+        "quant_method global_quant_config layer_quant_config layer_type_quant_config kv_cache_quant_config exclude "
+        "export quant_mode algo_config softmax_quant_spec version kv_cache_post_rope"
+    )
+    for key in ("layer_type_quant_config", "softmax_quant_spec"):
+        if part.data.get(key) not in (None, {}):
+            raise part.fault(key, "must be empty")
+    name = _quark_format(part.part("global_quant_config").part("weight"))
+    layers = part.part("layer_quant_config") if part.data.get("layer_quant_config") else None
+    for pattern in layers.data if layers else ():
+        if layers and _quark_format(layers.part(pattern).part("weight")) != name:
+            raise part.fault("layer_quant_config", "must give the weights of all layers one format")
+    cache = part.part("kv_cache_quant_config").data if part.data.get("kv_cache_quant_config") else {}
+    kept = [entry.get("output_tensors") if isinstance(entry, Mapping) else None for entry in cache.values()]
+    if not all(isinstance(tensors, Mapping) and tensors.get("dtype") == "fp8_e4m3" for tensors in kept):
+        raise part.fault("kv_cache_quant_config", "must give output_tensors of dtype fp8_e4m3")
+    return Scheme(name, part.names("exclude"), kv="fp8" if kept else None)
+
+
+def _quark_format(weights: _Part) -> str:
+    data = weights.data
+    kind = (data.get("dtype"), data.get("qscheme"), data.get("group_size") or None)
+    if not all(isinstance(value, str | int | None) for value in kind) or kind not in _QUARK:
+        raise InputError(
+            f"{weights.where}: field {quote(weights.name)}: dtype, qscheme and group_size are {quote(kind)}, which "
+            f"tfsim does not know"
+        )
+    if data.get("symmetric") is False:
+        raise weights.fault("symmetric", "must be true")
+    return _QUARK[kind]
+
+
 def _kv_scheme(part: _Part) -> str | None:
     value = part.data.get("kv_cache_scheme")
     if value is None:
@@ -359,4 +402,5 @@ _METHODS: dict[str, Callable[[_Part], Scheme]] = {
     "awq": _awq,
     "modelopt": _modelopt,
     "compressed-tensors": _compressed_tensors,
+    "quark": _quark,
 }

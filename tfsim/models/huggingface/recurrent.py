@@ -1,6 +1,6 @@
 """Recurrent language models, and translation by LSTMs with attention (GNMT).
 
-No transformers class: the field names are those of the oracle's own ``rnn_lm`` and ``gnmt`` configurations.
+No transformers class: the field names are those of tfsim's own ``rnn_lm`` and ``gnmt`` configurations.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ _T5: dict[str, Any] = {
     "num_heads": 8,
     "relative_attention_num_buckets": 32,
     "feed_forward_proj": "relu",
+    "is_gated_act": None,
     "tie_word_embeddings": True,
 }
 _T5_ALIASES = {
@@ -47,9 +48,9 @@ _T5_ALIASES = {
     "num_hidden_layers": "num_layers",
     "head_dim": "d_kv",
 }
-# dense_act_fn and is_gated_act are written by the class from feed_forward_proj, and read by nobody else
+# dense_act_fn is written by the class from feed_forward_proj, and read by nobody else
 _T5_HARMLESS = words(
-    "relative_attention_max_distance dropout_rate initializer_factor n_positions output_past dense_act_fn is_gated_act "
+    "relative_attention_max_distance dropout_rate initializer_factor n_positions output_past dense_act_fn "
     "scale_decoder_outputs"
 )
 T5 = FieldTable(_T5, aliases=_T5_ALIASES, harmless=_T5_HARMLESS, refused=_SEQ2SEQ)
@@ -61,13 +62,15 @@ MT5 = FieldTable(
 )
 SWITCH = FieldTable(
     {
-        **{name: value for name, value in _T5.items() if name != "feed_forward_proj"},
+        **{name: value for name, value in _T5.items() if name not in ("feed_forward_proj", "is_gated_act")},
         "d_model": 768,
         "num_layers": 12,
         "num_decoder_layers": 12,
         "num_heads": 12,
         "num_sparse_encoder_layers": 3,
         "num_sparse_decoder_layers": 3,
+        "encoder_sparse_step": None,
+        "decoder_sparse_step": None,
         "num_experts": 8,
         "router_bias": False,
         "dense_act_fn": "relu",
@@ -76,7 +79,7 @@ SWITCH = FieldTable(
     harmless=_T5_HARMLESS - {"dense_act_fn"}
     | words(
         "expert_capacity router_dtype router_ignore_padding_tokens router_type add_router_probs num_selected_experts "
-        "encoder_sparse_step decoder_sparse_step"
+        "is_gated_act"
     ),
     refused={**_SEQ2SEQ, "feed_forward_proj": ("relu",)},
 )
@@ -166,7 +169,7 @@ def _generates(f: Fields) -> None:
 
 def transformer_2017(f: Fields) -> Decoder:
     """Attention is all you need (Vaswani et al. 2017, section 3): post-norm, sinusoidal positions, one table for
-    both inputs and the output. No transformers class: the fields are those of the oracle's own configurations."""
+    both inputs and the output. No transformers class: the fields are those of tfsim's own reference configurations."""
     d, n_heads, bias = f.size("d_model"), f.size("num_heads"), f.flag("attention_bias")
     seen = Attention(
         n_heads=n_heads,
@@ -197,12 +200,14 @@ def transformer_2017(f: Fields) -> Decoder:
     return replace(base, encoder=inner)
 
 
-def _t5(f: Fields, encoder_ffns: Sequence[FFN], decoder_ffns: Sequence[FFN]) -> Decoder:
-    """Pre-norm without biases; each stack's relative biases are one table, added in every layer."""
+def _t5(f: Fields, encoder_ffns: Sequence[FFN], decoder_ffns: Sequence[FFN], *, masks_source: bool) -> Decoder:
+    """Pre-norm without biases; each stack's relative biases are one table, added in every layer. ``masks_source``: the
+    encoder is given a mask of its padding even where there is none."""
     _generates(f)
     n_heads = f.size("num_heads")
     seen = Attention(n_heads=n_heads, n_kv_heads=n_heads, d_head=f.size("d_kv"), softmax_fp32=False, causal=False)
-    masked = seen.model_copy(update={"causal": True})
+    masked = seen.model_copy(update={"causal": True, "given_mask": True})
+    read = seen.model_copy(update={"given_mask": masks_source})
     biases = RelativePositions(n_buckets=f.size("relative_attention_num_buckets"))
     n = f.layers("num_layers")
     m = n if f.raw("num_decoder_layers") is None else f.layers("num_decoder_layers")
@@ -216,7 +221,7 @@ def _t5(f: Fields, encoder_ffns: Sequence[FFN], decoder_ffns: Sequence[FFN]) -> 
         extra={"relative_positions": biases, "shared_embeddings": True},
     )
     extra = {"relative_positions": biases, "head": NoHead()}
-    inner = replace(base, layers=layers(n, seen, encoder_ffns, residual="pre"), tied=False, extra=extra)
+    inner = replace(base, layers=layers(n, read, encoder_ffns, residual="pre"), tied=False, extra=extra)
     return replace(base, encoder=inner)
 
 
@@ -224,8 +229,12 @@ def t5(f: Fields) -> Decoder:
     """T5 (Raffel et al. 2020), v1.1 and mT5. The output matrix is the file's ``tie_word_embeddings`` (v1.0 ties;
     v1.1 does not, though transformers 5 ties every T5)."""
     words_ = f.choice("feed_forward_proj", _T5_FFNS)
+    if f.raw("is_gated_act") not in (None, words_["gated"]):
+        raise f.fault(
+            "is_gated_act", f"contradicts feed_forward_proj {f.raw('feed_forward_proj')}", f.raw("is_gated_act")
+        )
     ffn = DenseFFN(d_ff=f.size("d_ff"), **words_)
-    return _t5(f, [ffn], [ffn])
+    return _t5(f, [ffn], [ffn], masks_source=False)
 
 
 _T5_FFNS: dict[str, dict[str, Any]] = {
@@ -253,18 +262,19 @@ def switch(f: Fields) -> Decoder:
     n = f.layers("num_layers")
     m = n if f.raw("num_decoder_layers") is None else f.layers("num_decoder_layers")
 
-    def ffns(of: int, name: str) -> list[FFN]:
+    def ffns(of: int, stack: str) -> list[FFN]:
+        name = f"num_sparse_{stack}_layers"
         wanted = f.count(name)
-        step = of // wanted if wanted else of
+        step = f.maybe_size(f"{stack}_sparse_step") or (of // wanted if wanted else of)
         if step == 0:
             raise f.fault(name, f"is more than the {of} layers", wanted)
         # the class's own rule, by which 0 sparse layers still makes one
         return [sparse if step == 1 or i % step == 1 else dense for i in range(of)]
 
-    return _t5(f, ffns(n, "num_sparse_encoder_layers"), ffns(m, "num_sparse_decoder_layers"))
+    return _t5(f, ffns(n, "encoder"), ffns(m, "decoder"), masks_source=True)
 
 
-def _stacks(f: Fields, *, residual: Residual, key_bias: bool) -> tuple[list[Block], list[Block]]:
+def _stacks(f: Fields, *, residual: Residual, key_bias: bool, head_major: bool) -> tuple[list[Block], list[Block]]:
     """The layers of BART and Whisper: encoder, decoder."""
     d = f.size("d_model")
     made = []
@@ -279,10 +289,11 @@ def _stacks(f: Fields, *, residual: Residual, key_bias: bool) -> tuple[list[Bloc
             key_bias=key_bias,
             softmax_fp32=False,
             causal=False,
+            head_major=head_major,
         )
         activation = f.choice("activation_function", ACTIVATIONS)
         ffn = DenseFFN(d_ff=f.size(f"{part}_ffn_dim"), activation=activation, gated=False, bias=True)
-        masked = seen.model_copy(update={"causal": True})
+        masked = seen.model_copy(update={"causal": True, "given_mask": True})
         own, cross = (seen, None) if part == "encoder" else (masked, seen)
         made.append(layers(f.layers(f"{part}_layers"), own, [ffn], cross=cross, residual=residual))
     return made[0], made[1]
@@ -291,9 +302,11 @@ def _stacks(f: Fields, *, residual: Residual, key_bias: bool) -> tuple[list[Bloc
 def bart(f: Fields) -> Decoder:
     """BART (Lewis et al. 2020): post-norm, learned positions from row 2 on, a norm after the embeddings."""
     _generates(f)
-    seen, masked = _stacks(f, residual="post", key_bias=True)
+    seen, masked = _stacks(f, residual="post", key_bias=True, head_major=False)
+    if not f.flag("tie_word_embeddings"):
+        raise f.fault("tie_word_embeddings", "the class then has four tables, which is not modelled", False)
     length = f.size("max_position_embeddings")
-    common = {**positions(length + 2), "embedding_norm": True, "final_norm": False}
+    common = {"embedding_norm": True, "final_norm": False}
     base = Decoder(
         layers=masked,
         d_model=f.size("d_model"),
@@ -302,15 +315,16 @@ def bart(f: Fields) -> Decoder:
         max_seq_len=length,
         norm=LAYER_NORM,
         dropout=SITES,
-        extra={**common, "shared_embeddings": True},
+        extra={**common, **positions(length + 2), "shared_embeddings": True},
     )
-    return replace(base, encoder=replace(base, layers=seen, tied=False, extra={**common, "head": NoHead()}))
+    extra = {**common, **positions(length + 2, "sequence"), "head": NoHead()}
+    return replace(base, encoder=replace(base, layers=seen, tied=False, extra=extra))
 
 
 def whisper(f: Fields) -> Decoder:
     """Whisper (Radford et al. 2022): convolutions over mel frames, sinusoidal positions kept as a frozen table."""
     _generates(f)
-    seen, masked = _stacks(f, residual="pre", key_bias=False)
+    seen, masked = _stacks(f, residual="pre", key_bias=False, head_major=True)
     frames, rows = f.size("max_source_positions"), f.size("max_target_positions")
     base = Decoder(
         layers=masked,
@@ -320,7 +334,7 @@ def whisper(f: Fields) -> Decoder:
         max_seq_len=rows,
         norm=LAYER_NORM,
         dropout=SITES,
-        extra=positions(rows),
+        extra=positions(rows, "sequence"),
     )
     front = AudioFrontend(n_mels=f.size("num_mel_bins"), n_frames=frames)
     extra = {"frontend": front, "positions": LearnedPositions(n_positions=frames, frozen=True), "head": NoHead()}

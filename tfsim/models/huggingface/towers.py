@@ -26,6 +26,7 @@ from tfsim.models.spec import (
     Rope,
 )
 
+GEMMA_NORM = Norm(unit_offset=True)
 _HARMLESS = words("rope_parameters rope_theta")
 QWEN3_VL = FieldTable(
     {
@@ -108,6 +109,22 @@ GEMMA_4 = FieldTable(
     },
     harmless=_HARMLESS | words("max_position_embeddings global_head_dim default_output_length standardize label2id"),
     refused={"use_clipped_linears": (False,)},
+)
+
+GEMMA_3 = FieldTable(
+    {
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_channels": 3,
+        "image_size": 224,
+        "patch_size": 16,
+        "hidden_act": "gelu_pytorch_tanh",
+        "vision_use_head": True,
+        "mm_tokens_per_image": 256,
+    },
+    harmless=_HARMLESS,
 )
 
 
@@ -201,6 +218,30 @@ def minimax_m3(f: Fields, d_text: int) -> Decoder:
     )
 
 
+def gemma3(f: Fields, d_text: int) -> Decoder:
+    """Gemma-3: SigLIP, whose patches are averaged into ``mm_tokens_per_image`` tokens and projected without a bias."""
+    hidden, patch = f.size("hidden_size"), f.size("patch_size", 65_536)
+    front = PatchFrontend(
+        image_size=f.size("image_size", 65_536), patch_size=patch, channels=f.size("num_channels"), class_tokens=0
+    )
+    side = front.image_size // patch
+    pooled = side // isqrt(f.size("mm_tokens_per_image"))
+    if not pooled:
+        raise f.fault("mm_tokens_per_image", f"is more than the {side} x {side} patches", f.raw("mm_tokens_per_image"))
+    if f.flag("vision_use_head"):
+        raise f.fault("vision_use_head", "must be false: SigLIP's pooling head is not modelled", True)
+    f.choice("hidden_act", ACTIVATIONS)
+    n_heads = f.size("num_attention_heads")
+    return _tower(
+        _layers(f, "num_attention_heads", f.layers("num_hidden_layers"), hidden, n_heads, rope=None),
+        hidden,
+        LAYER_NORM,
+        front,
+        Merger(patches=pooled * pooled, mean=True, joined=(d_text,), norm=GEMMA_NORM, bias=False, beside=True),
+        **positions(front.seq_len),
+    )
+
+
 def gemma4(f: Fields, d_text: int) -> Decoder:
     """Gemma-4: gated layers with norms on both sides and on queries and keys; positions from a table for each axis;
     nine patches are averaged into a token."""
@@ -230,10 +271,12 @@ def gemma4(f: Fields, d_text: int) -> Decoder:
 
 @dataclass(frozen=True)
 class Tower:
-    """The image tower of one multimodal type: its fields, and what makes it from them and the text's width."""
+    """The image tower of one multimodal type: its fields, and what makes it from them and the text's width; ``above``:
+    fields of the whole model that it reads too."""
 
     table: FieldTable
     build: Callable[[Fields, int], Decoder]
+    above: tuple[str, ...] = ()
 
 
 TOWERS: dict[str, Tower] = {
@@ -241,6 +284,7 @@ TOWERS: dict[str, Tower] = {
     "qwen3_vl_moe": Tower(QWEN3_VL, qwen3_vl),
     "kimi_k25": Tower(KIMI_K25, kimi_k25),
     "minimax_m3_vl": Tower(MINIMAX_M3, minimax_m3),
+    "gemma3": Tower(GEMMA_3, gemma3, above=("mm_tokens_per_image",)),
     "gemma4": Tower(GEMMA_4, gemma4),
 }
 
@@ -251,4 +295,5 @@ def tower(model_type: object, config: Mapping[str, Any], where: str, ignore: Any
     given = config.get("vision_config")
     if known is None or not isinstance(given, Mapping) or "vision_config" in ignore:
         return None
-    return known.build(Fields(given, known.table, f"{where}: vision_config", ignore), d_text)
+    whole = {**given, **{name: config[name] for name in known.above if name in config}}
+    return known.build(Fields(whole, known.table, f"{where}: vision_config", ignore), d_text)

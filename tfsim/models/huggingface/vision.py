@@ -127,7 +127,7 @@ def clip(f: Fields) -> Decoder:
     seen, d_image = _layers(f, "vision_config.", causal=False)
     front = _patches(f, "vision_config.", bias=False)
     image = _tower(f, seen, d_image, front, Projection(d_out=width), embedding_norm=True)
-    read, d_text = _layers(f, "text_config.")
+    read, d_text = _layers(f, "text_config.", given_mask=True)
     rows = f.size("text_config.max_position_embeddings")
     return Decoder(
         layers=read,
@@ -137,6 +137,6 @@ def clip(f: Fields) -> Decoder:
         max_seq_len=rows,
         norm=LAYER_NORM,
         dropout=SITES,
-        extra={**positions(rows), "head": Projection(d_out=width, contrast=True)},
+        extra={**positions(rows, "stored"), "head": Projection(d_out=width, contrast=True)},
         encoder=image,
     )

@@ -27,9 +27,11 @@ from tfsim.models.spec.ffn import ActivationName, DenseFFN, MoE, SharedExpert
 from tfsim.models.spec.frontends import AudioFrontend, Frontend, PatchFrontend
 from tfsim.models.spec.heads import Classifier, Head, LMHead, MaskedLMHead, Merger, NoHead, Pooler, Projection
 from tfsim.models.spec.indexer import Indexer
+from tfsim.models.spec.linear import LinearAttention
 from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.model import (
     ENCODER,
+    VISION,
     VISION_LEFT_OUT,
     LearnedPositions,
     ModelSpec,
@@ -52,6 +54,7 @@ __all__ = [
     "RMS_NORM",
     "RWKV",
     "S4",
+    "VISION",
     "VISION_LEFT_OUT",
     "ActivationName",
     "Additive",
@@ -74,6 +77,7 @@ __all__ = [
     "Indexer",
     "LMHead",
     "LearnedPositions",
+    "LinearAttention",
     "Mamba",
     "Mamba2",
     "MaskedLMHead",

@@ -37,7 +37,8 @@ class Norm(Strict):
     ``weight``/``bias``: learned scale and shift. ``unit_offset``: the scale is stored as (w - 1) and applied in fp32
     (Gemma). ``upcast``: computed in fp32 whatever the model's dtype (every RMSNorm, OLMo's LayerNorm); ``late_cast``:
     scaled in fp32 too, and cast last (OLMo-2, gpt-oss). ``fused``: a single kernel exists in plain torch (LayerNorm).
-    ``two_inputs``: the statistics read an fp32 copy, the scaling the input itself (T5).
+    ``two_inputs``: the statistics read an fp32 copy, the scaling the input itself (T5). ``power``: the reciprocal root
+    is a power of the mean square, which is kept beside it (Gemma-4).
     """
 
     kind: Literal["rmsnorm", "layernorm"] = "rmsnorm"
@@ -48,6 +49,7 @@ class Norm(Strict):
     late_cast: Flag = False
     fused: Flag = False
     two_inputs: Flag = False
+    power: Flag = False
 
 
 LAYER_NORM = Norm(kind="layernorm", bias=True, upcast=False, fused=True)
@@ -76,12 +78,14 @@ class RopeScaling(Strict):
 class Rope(Strict):
     """Rotary position embedding (Su et al. 2021) of the first ``rotary_dim`` of each head (all of it when absent).
 
-    ``interleaved``: pairs of neighbours are rotated (GPT-J, Cohere, Llama-4) instead of the two halves.
+    ``interleaved``: pairs of neighbours are rotated (GPT-J, Cohere, Llama-4) instead of the two halves. ``whole_head``:
+    the other dimensions are rotated by nothing, so that tables are as wide as a head (Gemma-4).
     """
 
     theta: Real = 10000.0
     rotary_dim: Size | None = None
     interleaved: Flag = False
+    whole_head: Flag = False
     scaling: RopeScaling | None = None
 
 

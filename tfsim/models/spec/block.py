@@ -12,6 +12,7 @@ from tfsim.models.spec.delta import GatedDelta
 from tfsim.models.spec.disentangled import Disentangled
 from tfsim.models.spec.evoformer import Evoformer
 from tfsim.models.spec.ffn import DenseFFN, MoE
+from tfsim.models.spec.linear import LinearAttention
 from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.recurrent import Additive, Recurrent
 from tfsim.models.spec.ssm import RWKV, S4, ChannelMix, Mamba, Mamba2
@@ -24,6 +25,7 @@ Mixer = (
     | Recurrent
     | Evoformer
     | GatedDelta
+    | LinearAttention
     | CompressedAttention
     | Mamba
     | Mamba2

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from tfsim.models.spec.base import Flag, Size, Strict
+from tfsim.models.spec.base import Flag, Real, Size, Strict
 
 ActivationName = Literal[
     "relu", "relu2", "gelu", "gelu_tanh", "gelu_new", "silu", "quick_gelu", "clamped_swiglu", "limited_silu"
@@ -60,8 +60,10 @@ class MoE(Strict):
     ``weigh_input``: the routing weight scales an expert's input, not its output (Llama-4); ``branch_norms``: routed and
     shared experts each have a norm on their output, and the routed ones their own on the stream (Gemma-4);
     ``router_scales``: the router reads the unscaled norm of the stream times a learned vector, and each expert has a
-    learned scale (Gemma-4); ``d_latent``: routed experts work between two shared projections, d_model to d_latent and
-    back (Nemotron-3).
+    learned scale (Gemma-4); ``capacity_factor``: an expert takes at most ceil(factor x tokens x top_k / n_experts) of a
+    device's token copies in passes over sequences, in buffers padded to that size, and drops what is beyond (Fedus et
+    al. 2022; null: none is dropped); ``d_latent``: routed experts work between two shared projections, d_model to
+    d_latent and back (Nemotron-3).
     """
 
     kind: Literal["moe"] = "moe"
@@ -82,6 +84,7 @@ class MoE(Strict):
     branch_norms: Flag = False
     router_scales: Flag = False
     d_latent: Size | None = None
+    capacity_factor: Real | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> MoE:
@@ -93,4 +96,5 @@ class MoE(Strict):
         """Such as "MoE 64 experts, top 6, SwiGLU 1,408 + shared expert 2,816"."""
         shared = f" + shared expert {self.shared.d_ff:,}" if self.shared else ""
         kind = _network(self.activation, self.gated)
-        return f"MoE {self.n_experts} experts, top {self.top_k}, {kind} {self.d_ff:,}{shared}"
+        room = f", capacity {self.capacity_factor:g}" if self.capacity_factor else ""
+        return f"MoE {self.n_experts} experts, top {self.top_k}, {kind} {self.d_ff:,}{shared}{room}"

@@ -17,15 +17,22 @@ class LMHead(Strict):
 
     ``loss_fp32``: a model with an encoder takes its loss in fp32 too, as decoders alone always do. ``own_labels``: the
     loss of a decoder alone keeps a shifted copy of its input as labels, as transformers makes one.
+
+    ``action_tokens``: tokens that one control step of a robot decodes, each standing for one of ``action_bins`` values
+    of one degree of freedom (Brohan et al. 2023, RT-2, section 3.2: 8 of 256); 0: the model writes text. They are
+    tokens of the vocabulary, so the output matrix is the language model's own.
     """
 
     kind: Literal["lm"] = "lm"
     loss_fp32: Flag = False
     own_labels: Flag = True
+    action_tokens: Count = 0
+    action_bins: Size = 256
 
     def describe(self) -> str:
-        """In words."""
-        return "language model"
+        """Such as "language model; actions: 8 tokens of 256 bins per control step"."""
+        actions = f"; actions: {self.action_tokens} tokens of {self.action_bins:,} bins per control step"
+        return "language model" + (actions if self.action_tokens else "")
 
 
 class MaskedLMHead(Strict):
@@ -86,7 +93,8 @@ class Merger(Strict):
     A layer of each width of ``each`` on every patch; then the neighbours joined into one vector (or their ``mean``),
     and a layer of each width of ``joined``. ``norm``: before all. ``taps``: further mergers of the same widths that
     read earlier layers (Qwen3-VL's deepstack), whose norm is over the joined vector. ``beside``: published as a
-    projector beside the tower, not as a part of it.
+    projector beside the tower, not as a part of it. ``joins_encoder``: a patch is its vector here joined with the one
+    of an encoder, a second tower that looks at the same patches (Karamcheti et al. 2024, Prismatic; OpenVLA).
     """
 
     kind: Literal["merger"] = "merger"
@@ -98,10 +106,12 @@ class Merger(Strict):
     bias: Flag = True
     taps: Count = 0
     beside: Flag = False
+    joins_encoder: Flag = False
 
     def describe(self) -> str:
         """Such as "4 patches to a token of 2,048"."""
-        return f"{self.patches} patches to a token of {self.joined[-1]:,}"
+        from_each = "each patch" if self.patches == 1 else f"{self.patches} patches"
+        return f"{from_each} to a token of {self.joined[-1]:,}"
 
 
 class NoHead(Strict):

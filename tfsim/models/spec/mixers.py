@@ -81,7 +81,8 @@ class Attention(MixerSpec):
     ``indexer``: a query attends only to the keys it selects (MiniMax-M3).
     ``causal`` false: every query sees every key (encoders; a ``window`` then reaches half to each side). ``key_bias``
     false: the key projection has no bias where the others have one (Whisper). ``stored_mask``: eager attention keeps a
-    boolean mask in each layer.
+    boolean mask in each layer; ``given_mask``: it adds a mask made once for all layers, which a layer that runs again
+    is given. ``head_major``: queries are copied so that each head's lie together (Whisper).
     """
 
     kind: Literal["attention"] = "attention"
@@ -109,6 +110,8 @@ class Attention(MixerSpec):
     causal: Flag = True
     key_bias: Flag = True
     stored_mask: Flag = False
+    given_mask: Flag = False
+    head_major: Flag = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Attention:
@@ -121,6 +124,14 @@ class Attention(MixerSpec):
         if self.rope and self.rope.rotary_dim and self.rope.rotary_dim > self.d_head:
             raise ValueError(f"rope.rotary_dim ({self.rope.rotary_dim}) is larger than d_head ({self.d_head})")
         return self
+
+    @property
+    def queries_by_head(self) -> bool:
+        """Whether each head's queries lie together in memory, by a copy or because a rotated and a plain part are
+        concatenated: a fused kernel lays its output out like its queries."""
+        rope = self.rope
+        parts = rope is not None and not rope.whole_head and (rope.rotary_dim or self.d_head) < self.d_head
+        return self.head_major or parts
 
     @property
     def n_parts(self) -> int:

@@ -13,21 +13,23 @@ from tfsim.models.spec.base import RMS_NORM, Count, Flag, Norm, Real, Size, Stri
 from tfsim.models.spec.block import Block
 from tfsim.models.spec.dit import Condition
 from tfsim.models.spec.ffn import ActivationName
-from tfsim.models.spec.frontends import Frontend
-from tfsim.models.spec.heads import Head, LMHead, MaskedLMHead
+from tfsim.models.spec.frontends import Frontend, PatchFrontend
+from tfsim.models.spec.heads import Head, LMHead, MaskedLMHead, Merger
 from tfsim.models.spec.pattern import expand_layers
 
-ENCODER = "encoder."
-"""What the names of an encoder's segments and blocks start with."""
-VISION_LEFT_OUT = "text part only: the image tower's weights and work are left out"
+ENCODER, VISION = "encoder.", "vision."
+"""What the names of an encoder's segments and blocks start with, and those of an image tower's."""
+VISION_LEFT_OUT = "text part only: the image tower's weights and work are left out (images is 0)"
 
 
 class LearnedPositions(Strict):
     """A table of absolute positions with ``n_positions`` rows (padding rows such as OPT's two included), learned unless
-    ``frozen`` (Whisper's encoder keeps a sinusoidal table as a parameter)."""
+    ``frozen`` (Whisper's encoder keeps a sinusoidal table as a parameter). ``indices`` of its rows: made in each pass,
+    once for the ``batch`` or for every ``sequence`` of it (OPT, Whisper), or ``stored`` beside the table (CLIP)."""
 
     n_positions: Size
     frozen: Flag = False
+    indices: Literal["batch", "sequence", "stored"] = "batch"
 
 
 class RelativePositions(Strict):
@@ -69,8 +71,8 @@ class ModelSpec(Strict):
     tokens. ``hyper_streams``: residual streams that hyper-connections mix (DeepSeek-V4; 1: a plain residual), after
     ``sinkhorn_steps`` that make their mixing matrix doubly stochastic.
     ``shared_embeddings``: it reads this stack's token table.
-    ``vision``: an image tower that makes tokens for this stack: stored and counted with it, in a group of its own; it
-    runs by itself (``count(model.vision)``).
+    ``vision``: an image tower whose tokens join the stream of the first stack that reads tokens (early fusion): stored
+    with this model, in a parameter group of its own, and run once per image (``images``) before all else.
     """
 
     schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(1, alias="schema")
@@ -171,6 +173,20 @@ class ModelSpec(Strict):
             raise ValueError("shared_embeddings needs an encoder with the same vocab_size")
         return self
 
+    @model_validator(mode="after")
+    def _images(self) -> ModelSpec:
+        tower = self.vision
+        for name, inner in (("encoder", self.encoder), ("vision", tower)):
+            if inner is not None and inner.vision is not None:
+                raise ValueError(f"{name}.vision: the image tower belongs to the whole model")
+        if tower is not None and not (isinstance(tower.frontend, PatchFrontend) and isinstance(tower.head, Merger)):
+            raise ValueError("vision: an image tower has a frontend of patches and a head of kind merger")
+        if tower is not None and not self.tokens_per_image:
+            raise ValueError("vision: an image holds fewer patches than the merger makes a token of")
+        if isinstance(self.head, Merger) and self.head.joins_encoder and self.encoder is None:
+            raise ValueError("head.joins_encoder: the model has no encoder")
+        return self
+
     @cached_property
     def layer_blocks(self) -> tuple[str, ...]:
         """The block name of each layer, first to last."""
@@ -199,9 +215,39 @@ class ModelSpec(Strict):
         return (*(f"{ENCODER}{name}" for name in inner), *self.layer_blocks)
 
     @property
+    def stacks(self) -> tuple[tuple[str, ...], ...]:
+        """The layers of each stack in the order they run, by block name: an image tower's (``vision.layer``), an
+        encoder's (``encoder.layer``), its own."""
+        inner = ((VISION, self.vision), (ENCODER, self.encoder))
+        before = (tuple(f"{prefix}{name}" for name in stack) for prefix, spec in inner if spec for stack in spec.stacks)
+        return (*before, self.layer_blocks)
+
+    @property
+    def tokens_per_image(self) -> int:
+        """Tokens that an image of the tower's ``image_size`` becomes; 0 without a tower."""
+        if self.vision is None:
+            return 0
+        front, head = self.vision.frontend, self.vision.head
+        assert isinstance(front, PatchFrontend) and isinstance(head, Merger)
+        return (front.seq_len - front.class_tokens) // head.patches
+
+    @property
+    def action_tokens(self) -> int:
+        """Tokens that one control step of a robot decodes; 0: the model does not act."""
+        return self.head.action_tokens if isinstance(self.head, LMHead) else 0
+
+    @property
     def reads_source(self) -> bool:
         """Whether an encoder reads tokens, whose number is the user's to say (an image or a recording has its own)."""
         return self.encoder is not None and self.encoder.frontend is None
+
+    @property
+    def kept_words(self) -> str:
+        """What it keeps of the tokens before: a KV cache, a state of constant size, or both."""
+        mixers = [block.mixer for block in self.blocks.values() if block.mixer is not None]
+        cached = any(mixer.cached_per_token() for mixer in mixers)
+        state = any(mixer.state_bytes(1) for mixer in mixers)
+        return "KV cache and state" if cached and state else "state" if state else "KV cache"
 
     @property
     def decodes(self) -> bool:

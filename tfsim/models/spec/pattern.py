@@ -6,6 +6,10 @@ import re
 
 from tfsim.models.spec.base import MAX_LAYERS
 
+# How far compress_layers looks: published models start with a few layers of their own, then repeat few.
+LONGEST_PREFIX = 8
+LONGEST_PERIOD = 64
+
 _TOKEN = re.compile(r"\s*(?:(\()|(\))(?:\*(\d{1,6}))?|([A-Za-z_][\w.-]*)(?:\*(\d{1,6}))?)")
 
 
@@ -42,7 +46,7 @@ def expand_layers(pattern: str) -> tuple[str, ...]:
 
 
 def compress_layers(names: list[str]) -> str:
-    """A short pattern for a list of block names: the shortest repeating period, or run lengths."""
+    """A short pattern for a list of block names: run lengths, or a period that repeats after a prefix."""
 
     def runs(part: list[str]) -> str:
         words: list[str] = []
@@ -53,11 +57,13 @@ def compress_layers(names: list[str]) -> str:
                 start = end
         return " ".join(words)
 
-    plain = runs(names)
-    for period in range(2, len(names) // 2 + 1):
-        whole = len(names) // period
-        if names[: whole * period] == names[:period] * whole:
-            rest = runs(names[whole * period :])
-            candidate = f"({runs(names[:period])})*{whole}" + (f" {rest}" if rest else "")
-            return min(plain, candidate, key=len)
-    return plain
+    found = [runs(names)]
+    for start in range(min(len(names) // 2, LONGEST_PREFIX) + 1):
+        for period in range(2, min((len(names) - start) // 2, LONGEST_PERIOD) + 1):
+            cycle, whole = names[start : start + period], 1
+            while names[start + whole * period : start + (whole + 1) * period] == cycle:
+                whole += 1
+            if whole > 1:
+                parts = (runs(names[:start]), f"({runs(cycle)})*{whole}", runs(names[start + whole * period :]))
+                found.append(" ".join(part for part in parts if part))
+    return min(found, key=len)
