@@ -18,7 +18,7 @@ from tfsim.models.spec import ModelSpec, require_model
 from tfsim.operators.core import kept_for_backward, total
 from tfsim.serving.workload import COMPUTE_DTYPES, served
 from tfsim.software import Software, software
-from tfsim.timing import Groups, operator_time
+from tfsim.timing import Groups, exposed_dispatch, operator_time
 from tfsim.units import Array, as_number, maximum
 
 QUANTITIES = {
@@ -139,8 +139,10 @@ def _row(case: Case, system: System, length: int, batch: int, dtype: str) -> dic
 
 
 def _seconds(counts: Counts, system: System, style: Software) -> float:
-    times = (operator_time(op, system, style, Groups()).seconds * repeat for _, repeat, op in counts.operators)
-    return float(np.asarray(total(times)))
+    times = [(operator_time(op, system, style, Groups()), repeat) for _, repeat, op in counts.operators]
+    busy = total(time.seconds * repeat for time, repeat in times)
+    kernels = total(time.kernels * repeat for time, repeat in times)
+    return float(np.asarray(busy + exposed_dispatch(busy, kernels, style)))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ class Software:
     kernel achieves of what a large matmul achieves (FlashAttention-2 on A100 0.61 of peak against 0.79,
     FlashAttention-3 on H100 0.66 against 0.78). ``sustained``: what arithmetic reaches inside a pass of what the same
     kernel reaches alone (clocks under the power limit, interference; set by hand in first trials, not fitted).
-    ``overlap``: gradient communication runs beside the passes.
+    ``overlap``: gradient communication runs beside the passes. ``all_reduce``: inside a node, NCCL's, or the kernels
+    of a serving engine: one that waits at barriers (vLLM) or passes flags with the data (TensorRT-LLM).
     """
 
     name: str
@@ -30,6 +31,7 @@ class Software:
     attention_fraction: float = 0.8
     sustained: float = 0.9
     overlap: bool = True
+    all_reduce: Literal["nccl", "barrier", "flags"] = "nccl"
     about: str = ""
 
     def style(self, dtype: str) -> Style:
@@ -52,7 +54,13 @@ SOFTWARE: dict[str, Software] = {
             about="fused norms, gates and loss, as Megatron-LM or torch.compile",
         ),
         Software(
-            "graph", "fused", "fused", 0.0, 1.2e-6, about="fused kernels replayed from a CUDA graph, as serving engines"
+            "graph",
+            "fused",
+            "fused",
+            0.0,
+            1.2e-6,
+            all_reduce="flags",
+            about="fused kernels replayed from a CUDA graph, as serving engines",
         ),
         Software(
             "flash-1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tfsim.timing.roofline import operator_time
 
 import tfsim
 from tests import oracle_more as oracle
@@ -13,7 +14,6 @@ from tfsim.models.counts import Counts, count, parameters
 from tfsim.models.huggingface import spec_from_config
 from tfsim.software import software
 from tfsim.timing.collectives import Groups
-from tfsim.timing.roofline import operator_time
 
 ZOO = ("lstm-ptb-small", "lstm-ptb-medium", "gru-ptb-medium", "rnn-ptb-small", "rnn-ptb-medium")
 

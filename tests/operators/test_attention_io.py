@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tfsim.timing.roofline import operator_time
 
 import tfsim
 from tfsim.operators.attention import attention
@@ -14,7 +15,6 @@ from tfsim.operators.backward import backward
 from tfsim.operators.core import Operator, Style, Tensor, kept_for_backward, total
 from tfsim.software import software
 from tfsim.timing.collectives import Groups
-from tfsim.timing.roofline import operator_time
 
 A100_SRAM = 192 * 1024  # bytes a multiprocessor (Dao et al. 2022, section 2.1)
 EAGER = Style("fp16", "eager", "eager")

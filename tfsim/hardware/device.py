@@ -115,6 +115,11 @@ class Device:
         return self.profile.release_date.value
 
     @cached_property
+    def memo(self) -> dict[str, object]:
+        """What other rooms derive from the figures once and keep with the device."""
+        return {}
+
+    @cached_property
     def figures(self) -> dict[str, Figure]:
         """Every figure by its dotted name, such as "memory.bandwidth"."""
         return figures_in(self.profile)

@@ -14,17 +14,18 @@ from tfsim.models.stages import Stage, stages
 from tfsim.operators.core import total
 from tfsim.serving.plans import Plan
 from tfsim.serving.workload import Engine
-from tfsim.timing import operator_time
+from tfsim.timing import exposed_dispatch, operator_time
 from tfsim.timing.collectives import collective_seconds
 from tfsim.units import Number, maximum, minimum, where
 
 LIMITS = ("compute", "memory", "network", "launch")
-HOP = "pipeline_hop"
+HOP, DISPATCH = "pipeline_hop", "host_dispatch"
 
 
 @dataclass(frozen=True)
 class PassTime:
-    """Seconds of one pass: ``limits``: by what bounds each operator; ``operators``: by operator name; ``heaviest``: of
+    """Seconds of one pass: ``limits``: by what bounds each operator; ``operators``: by operator name,
+    and what they wait for the host; ``heaviest``: of
     the slowest pipeline stage (the whole pass without a pipeline). Hops between stages count as network."""
 
     limits: dict[str, Number]
@@ -46,20 +47,18 @@ def pass_time(engine: Engine, plan: Plan, shape: Shape) -> PassTime:
     operators: dict[str, Number] = {}
     each: dict[str, Number] = {}  # an image tower is not among them while it rests
     for part in segments(engine.model, shape):
-        each[part.name] = 0
+        busy: Number = 0
+        kernels: Number = 0
         for op in part.operators:
             time = operator_time(op, engine.system, engine.software, plan.groups)
-            bound = time.compute >= time.memory
-            parts = {
-                "compute": where(bound, time.compute, 0),
-                "memory": where(bound, 0, time.memory),
-                "network": time.network,
-                "launch": time.launch,
-            }
-            for name, seconds in parts.items():
-                limits[name] = limits[name] + seconds * part.repeat
+            for name in LIMITS:
+                limits[name] = limits[name] + getattr(time, name) * part.repeat
             operators[op.name] = operators.get(op.name, 0) + time.seconds * part.repeat
-            each[part.name] = each[part.name] + time.seconds
+            busy, kernels = busy + time.seconds, kernels + time.kernels
+        waiting = exposed_dispatch(busy, kernels, engine.software)
+        limits["launch"] = limits["launch"] + waiting * part.repeat
+        operators[DISPATCH] = operators.get(DISPATCH, 0) + waiting * part.repeat
+        each[part.name] = busy + waiting
     hop = _hop_seconds(engine, plan, shape)
     limits["network"] = limits["network"] + hop * (plan.pp - 1)
     operators[HOP] = hop * (plan.pp - 1)

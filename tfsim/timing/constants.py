@@ -69,6 +69,11 @@ def _family(device: Device) -> tuple[str, bool]:
     return device.architecture, device.profile.memory.type.startswith("HBM")
 
 
+def has_relatives(device: Device) -> bool:
+    """Whether kernels of ``device`` take fitted constants: its generation, or one near it, has been measured."""
+    return device.architecture in RELATIVES
+
+
 @cache
 def _found(kind: str, cls: type[C], name: str, family: tuple[str, bool], variant: str, without: bool) -> Fitted[C]:
     measured = {m.device: m for m in _measured() if (kind, variant) in m.tables}

@@ -20,7 +20,7 @@ from tfsim.models.spec import ModelSpec
 from tfsim.operators.backward import backward, recompute
 from tfsim.operators.core import Operator, Style, kept_for_backward, total
 from tfsim.software import Precision, Software
-from tfsim.timing import Groups, operator_time
+from tfsim.timing import Groups, exposed_dispatch, operator_time
 from tfsim.timing.collectives import Group
 from tfsim.training.plan import RECOMPUTE, Grid
 from tfsim.units import Array, Number
@@ -113,15 +113,18 @@ def _phase(
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     kernels = {limit: np.zeros(size) for limit in LIMITS}
     network = {name: np.zeros(size) for name in NETWORKS}
+    launched = np.zeros(size)
     for op in ops:
         time = operator_time(op, system, style, groups)
         if op.comm is not None:
             network[op.comm.group] = network[op.comm.group] + time.network
             continue
-        bound = np.asarray(time.compute, float) >= np.asarray(time.memory, float)
-        kernels["compute"] = kernels["compute"] + np.where(bound, time.compute, 0)
-        kernels["memory"] = kernels["memory"] + np.where(bound, 0, time.memory)
+        kernels["compute"] = kernels["compute"] + time.compute
+        kernels["memory"] = kernels["memory"] + time.memory
         kernels["launch"] = kernels["launch"] + time.launch
+        launched = launched + time.kernels
+    busy: Array = sum(kernels.values(), np.zeros(size))
+    kernels["launch"] = kernels["launch"] + exposed_dispatch(busy, launched, style)
     return kernels, network
 
 

@@ -1,0 +1,209 @@
+"""Which timing formula an operator takes, and with which constants.
+
+Each kind of operator has one formula (matmul.py, moe.py, attention.py, scans.py, memory.py, systolic.py). Kinds that
+nobody has measured, and devices without a measured relative, take the roofline: the longer of arithmetic and traffic at
+the fractions of the peaks that the device's profile states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tfsim.hardware import Device
+from tfsim.operators.core import Operator
+from tfsim.operators.formats import FORMATS, element_bytes
+from tfsim.software import Software
+from tfsim.timing.constants import Fitted, constants, has_relatives
+from tfsim.timing.machine import Machine, machine
+from tfsim.timing.matmul import MatmulConstants, QuantisedMatmulConstants, matmul_seconds, quantise_seconds
+from tfsim.timing.memory import bytes_seconds, published
+from tfsim.timing.moe import MoEConstants, even_load, grouped_seconds
+from tfsim.timing.scans import ChunkedConstants, chunked_delta_seconds
+from tfsim.units import Number, maximum
+
+MATRIX_KINDS = (
+    "matmul",
+    "grouped_matmul",
+    "convolution",
+    "attention",
+    "batched_product",
+    "recurrent",
+    "delta_rule",
+    "index_scores",
+    "state_space_dual",
+    "linear_attention",
+)
+# Formats whose activations are quantised on the way in -> the measured kernel family that stands for them.
+_QUANTISED = {
+    "fp8": "fp8",
+    "fp8_e5m2": "fp8",
+    "fp8_channel": "fp8",
+    "fp8_block": "fp8_block",
+    "mxfp8": "fp8_block",
+    "int8": "sq",
+    "nvfp4": "nvfp4",
+    "mxfp4": "nvfp4",
+}
+_GROUPED = {**dict.fromkeys(_QUANTISED, "fp8"), "fp8_block": "fp8_block", "mxfp8": "fp8_block", "nvfp4": "nvfp4"}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """Device time of an operator's kernels: ``seconds`` of work, and ``launch`` seconds of starting them."""
+
+    seconds: Number
+    launch: Number
+
+
+@dataclass(frozen=True)
+class Timer:
+    """The formulas of one device."""
+
+    device: Device
+    facts: Machine
+
+    def constants(self, kind: str, cls: type[Any], variant: str) -> Any:
+        """Fitted constants of a class of operators, own or borrowed."""
+        found: Fitted[Any] = constants(kind, cls, self.device, variant)
+        return found.values
+
+    def time(self, op: Operator, style: Software) -> KernelTime:
+        """Device time of ``op``. Raises InputError when the device's profile lacks a figure that it needs."""
+        formula = _FORMULAS.get(op.kind) if has_relatives(self.device) else None
+        found = None if formula is None else formula(self, op)
+        return self.roofline(op, style) if found is None else found
+
+    def roofline(self, op: Operator, style: Software) -> KernelTime:
+        """The longer of arithmetic and traffic at the profile's achieved fractions; a kernel costs ``gap_s``."""
+        device = self.device
+        memory = op.bytes_moved / (device.require("bandwidth") * device.efficiency.memory)
+        return KernelTime(maximum(self._arithmetic(op), memory), op.dims.get("passes", 1) * style.gap_s)
+
+    def _arithmetic(self, op: Operator) -> Number:
+        if op.kind in MATRIX_KINDS:
+            rate = self.device.matmul_peak(op.rate).flop_per_s * self.device.matmul_efficiency(op.rate)
+            return op.flops / rate
+        # elementwise arithmetic is fp32 inside kernels; a profile without a vector rate leaves the memory bound alone
+        vector = self.device.vector_peak.get("fp32")
+        return op.vector_flops / vector if vector else 0
+
+    def bound_by_arithmetic(self, op: Operator) -> Any:
+        """Whether the peaks, not the traffic, bound ``op`` (an array of such)."""
+        return self._arithmetic(op) >= op.bytes_moved / self.device.require("bandwidth")
+
+
+def timer(device: Device) -> Timer:
+    """The formulas of ``device``, made once and kept with it."""
+    if "timer" not in device.memo:
+        device.memo["timer"] = Timer(device, machine(device))
+    made = device.memo["timer"]
+    assert isinstance(made, Timer)
+    return made
+
+
+def _weight_bytes(op: Operator) -> Number:
+    """Bytes of an element of the second factor: of the weight with its scales, or of an activation."""
+    if not op.weights:
+        return element_bytes(op.rate) if FORMATS[op.rate].bits >= 16 else 2
+    matrix = op.weights[0]
+    return matrix.bytes / maximum(matrix.elements, 1)
+
+
+def _family(timer: Timer, op: Operator) -> str:
+    """The measured kernel family: by the format that executes, and by that of weights that are widened first."""
+    executes = timer.device.matmul_peak(op.rate).dtype
+    if op.rate in _QUANTISED and FORMATS.get(executes, FORMATS["bf16"]).bits < 16:
+        return op.rate
+    stored = FORMATS[op.weights[0].fmt] if op.weights else FORMATS[op.rate]
+    return "wide" if stored.bits >= 16 else "int8_wo" if stored.bits > 4 else "int4_wo"
+
+
+def _product(timer: Timer, m: Number, n: Number, k: Number, op: Operator) -> KernelTime:
+    """A matrix product, its activations quantised first where the format asks for it."""
+    family = _family(timer, op)
+    quantised = family in _QUANTISED
+    narrow = element_bytes(op.rate) if quantised else element_bytes(op.rate) if FORMATS[op.rate].bits >= 16 else 2
+    sizes: dict[str, Any] = {"dtype": op.rate, "weight_bytes": _weight_bytes(op), "input_bytes": narrow}
+    if quantised:
+        c = timer.constants("quantised_matmul", QuantisedMatmulConstants, _QUANTISED[family])
+        prepared = quantise_seconds(m, k, timer.facts, c, bytes=narrow)
+        seconds = matmul_seconds(m, n, k, timer.facts, c, **sizes) + prepared
+        return KernelTime(seconds - 2 * c.launch, 2 * c.launch)
+    c = timer.constants("matmul", MatmulConstants, "bfloat16" if family == "wide" else family)
+    return KernelTime(matmul_seconds(m, n, k, timer.facts, c, **sizes) - c.launch, c.launch)
+
+
+def _matmul(timer: Timer, op: Operator) -> KernelTime:
+    return _product(timer, op.dims["m"], op.dims["n"], op.dims["k"], op)
+
+
+def _recurrent(timer: Timer, op: Operator) -> KernelTime:
+    """Dependent steps, each a small product that cannot start before the one before is done."""
+    one = _matmul(timer, op)
+    return KernelTime(one.seconds * op.dims["steps"], one.launch * op.dims["steps"])
+
+
+def _many(timer: Timer, op: Operator, copies: Number, rows: Number) -> KernelTime:
+    """``copies`` products of one shape over ``rows`` rows in all."""
+    family = _family(timer, op)
+    variant = _GROUPED.get(family, {"int8_wo": "int4_wo", "int4_wo": "int4_wo"}.get(family, "bfloat16"))
+    c = timer.constants("moe", MoEConstants, variant)
+    narrow = element_bytes(op.rate) if FORMATS[op.rate].bits >= 16 or family in _QUANTISED else 2
+    seconds = grouped_seconds(
+        even_load(rows, copies), op.dims["n"], op.dims["k"], timer.facts, c,
+        dtype=op.rate, weight_bytes=_weight_bytes(op), input_bytes=narrow, blocks=variant == "fp8_block",
+    )  # fmt: skip
+    return KernelTime(seconds - c.launch, c.launch)
+
+
+def _grouped(timer: Timer, op: Operator) -> KernelTime:
+    return _many(timer, op, op.dims["groups"], op.dims["m"])
+
+
+def _batched(timer: Timer, op: Operator) -> KernelTime:
+    return _many(timer, op, op.dims["copies"], op.dims["copies"] * op.dims["m"])
+
+
+def _delta_rule(timer: Timer, op: Operator) -> KernelTime | None:
+    """The chunked delta rule; of its backward pass there is no table."""
+    if op.phase == "backward":
+        return None
+    c = timer.constants("chunked_scan", ChunkedConstants, "chunked_delta")
+    d = op.dims
+    seconds = chunked_delta_seconds(d["rows"], d["chunks"] * d["chunk"], 1, 1, d["d_key"], d["d_value"], timer.facts, c)
+    return KernelTime(seconds - c.launch, c.launch)
+
+
+def _memory_bound(timer: Timer, op: Operator) -> KernelTime:
+    c = published(timer.device)
+    kernels = op.dims.get("passes", 1)
+    launch = kernels * c.launch
+    return KernelTime(bytes_seconds(op.bytes_moved, timer.facts, c, kernels=kernels) - launch, launch)
+
+
+_FORMULAS: dict[str, Callable[[Timer, Operator], KernelTime | None]] = {
+    "matmul": _matmul,
+    "convolution": _matmul,
+    "recurrent": _recurrent,
+    "grouped_matmul": _grouped,
+    "batched_product": _batched,
+    "delta_rule": _delta_rule,
+    **dict.fromkeys(
+        (
+            "norm",
+            "pointwise",
+            "rotary",
+            "softmax",
+            "embedding",
+            "loss",
+            "optimizer",
+            "recurrent_cell",
+            "conv",
+            "stream_mix",
+            "additive_scores",
+        ),
+        _memory_bound,
+    ),
+}

@@ -1,0 +1,63 @@
+"""The time of an operator on one device of a system: its kernels, or its collective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfsim.hardware import System
+from tfsim.operators.core import Operator
+from tfsim.software import Software
+from tfsim.timing.collectives import Groups, collective_seconds
+from tfsim.timing.kernels import MATRIX_KINDS, timer
+from tfsim.units import Number, maximum
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """Seconds of one operator on the device. ``compute`` or ``memory``: its kernels, under the one that bounds them
+    (the other is 0); ``network``: a collective; ``launch``: starting its kernels. ``kernels``: how many the host
+    dispatches."""
+
+    compute: Number
+    memory: Number
+    network: Number
+    launch: Number
+    kernels: Number
+
+    @property
+    def seconds(self) -> Number:
+        """What the device takes."""
+        return self.compute + self.memory + self.network + self.launch
+
+
+def operator_time(op: Operator, system: System, style: Software, groups: Groups) -> OperatorTime:
+    """Time of ``op`` on one device of ``system``.
+
+    Matrix arithmetic inside a pass reaches ``style.sustained`` of what the same kernel reaches alone.
+    Raises InputError when the device profile lacks a figure the operator needs.
+    """
+    if op.comm is not None:
+        network = collective_seconds(
+            op.comm.kind, op.comm.bytes, groups.of(op.comm.group), system, library=style.all_reduce
+        )
+        return OperatorTime(0, 0, network, 0, 0)
+    device = timer(system.device)
+    time = device.time(op, style)
+    bound = device.bound_by_arithmetic(op)
+    kernels = op.dims.get("passes", 1)
+    matrices = style.sustained if op.kind in MATRIX_KINDS else 1
+    compute = np.where(bound, time.seconds / matrices, 0)
+    return OperatorTime(_scalar(compute), _scalar(np.where(bound, 0, time.seconds)), 0, _scalar(time.launch), kernels)
+
+
+def exposed_dispatch(busy: Number, kernels: Number, style: Software) -> Number:
+    """Seconds that a chain of ``kernels`` kernels waits for the host between two synchronisations: the host queues
+    kernels ahead of the device, so its dispatch shows where it takes longer in all than ``busy`` seconds of kernels."""
+    return maximum(0, kernels * style.dispatch_s - busy)
+
+
+def _scalar(x: Number) -> Number:
+    """A Python float for a single number."""
+    return float(x) if np.ndim(x) == 0 else x
