@@ -22,6 +22,7 @@ from tfsim.units import Array, Number
 TILES = ((64, 64), (128, 64), (128, 128), (128, 256))
 SPLITS = (0, 1, 2, 4)
 _TILE = 128 * 128  # the tile that ``fill`` is told for
+_BLOCK = 8192  # products at a time: their arrays stay in a core's cache
 _K_PER_SPLIT = 256  # a share of k shorter than this is not worth a core
 
 
@@ -29,14 +30,13 @@ _K_PER_SPLIT = 256  # a share of k shorter than this is not worth a core
 class MatmulConstants:
     """Fitted constants of a matmul kernel family on a device.
 
-    ``launch``: a kernel of no work. ``fill``: filling, draining and writing a tile of 128 x 128.
-    ``energy``: how far busy matrix units pull the clock down: what a FLOP takes, over the power limit, as time added.
-    ``wave``: how much of a part-filled last wave is lost.
-    ``intake``: operand bytes that a core takes in per clock. ``memory``: achieved fraction of the bandwidth.
-    ``spread``: how many times over all cores together could draw it. ``resident``: fraction of the cache that a working
-    set may fill and stay; ``cache_speed``: the cache's bandwidth over the memory's. ``sharp``: exponent of the soft
-    maximum of the bounds. ``split``: a second kernel that adds the shares of k; ``split_speed``: its bandwidth over the
-    memory's.
+    ``launch``: a kernel of no work. ``fill``: filling, draining and writing a tile of 128 x 128. ``energy``: how far
+    busy matrix units pull the clock down: what a FLOP takes, over the power limit, as time added. ``wave``: how much of
+    a part-filled last wave is lost. ``intake``: operand bytes that a core takes in per clock. ``memory``: achieved
+    fraction of the bandwidth. ``spread``: how many times over all cores together could draw it. ``resident``: fraction
+    of the cache that a working set may fill and stay; ``cache_speed``: the cache's bandwidth over the memory's.
+    ``serial``: how much of the lesser bounds does not hide behind the greatest. ``split``: a second kernel that adds
+    the shares of k; ``split_speed``: its bandwidth over the memory's.
     """
 
     launch: float = constant(2.5e-6, 0.3e-6, 2e-5, unit="s")
@@ -48,7 +48,7 @@ class MatmulConstants:
     spread: float = constant(2, 1, 20)
     resident: float = constant(0.5, 0.02, 2)
     cache_speed: float = constant(1.5, 1, 8)
-    sharp: float = constant(3, 1, 8)
+    serial: float = constant(0.2, 0.01, 1)
     split: float = constant(2e-6, 1e-7, 5e-5, unit="s")
     split_speed: float = constant(2, 0.2, 6)
 
@@ -91,44 +91,48 @@ def matmul_seconds(
 
     Raises InputError for a format the device lacks.
     """
-    m, n, k, b_bytes, a_bytes = (np.asarray(x, float)[..., None] for x in (m, n, k, weight_bytes, input_bytes))
-    rows, columns = (np.array(side, float) for side in zip(*TILES, strict=True))
-    weights = n * k * b_bytes
-    passed = m * k * a_bytes + m * n * output_bytes
-    between = np.asarray(reuse, float)[..., None]
-    held = np.where(between > 0, 1 / (1 + ((between + passed) / (c.resident * machine.cache)) ** 4), 0)
-    return c.launch + _fastest(m, n, k, rows, columns, weights, passed, held, a_bytes, machine, c, machine.peak(dtype))
+    given = (m, n, k, weight_bytes, input_bytes, output_bytes, reuse)
+    sizes = np.stack(np.broadcast_arrays(*(np.asarray(x, float) for x in given)))
+    flat = sizes.reshape(len(given), -1)
+    peak = machine.peak(dtype)
+    pieces = range(0, max(flat.shape[1], 1), _BLOCK)
+    times = [_fastest(flat[:, i : i + _BLOCK], machine, c, peak) for i in pieces]
+    seconds: Array = c.launch + np.concatenate(times).reshape(sizes.shape[1:])
+    return seconds
 
 
-def _fastest(
-    m: Array, n: Array, k: Array, rows: Array, columns: Array, weights: Array, passed: Array, held: Array,
-    a_bytes: Array, machine: Machine, c: MatmulConstants, peak: Number,
-) -> Array:  # fmt: skip
-    tiles = np.ceil(m / rows) * np.ceil(n / columns)
-    speed = machine.bandwidth * (held * c.cache_speed + (1 - held) * c.memory)
-    carried = (weights + passed) / speed
-    filled = m * n / (tiles * rows * columns)  # the rest of the tiles multiplies zeros, which takes little power
-    step = 2 * rows * columns * machine.cores / peak  # seconds of one step along k of one tile
-    fill = c.fill * rows * columns / _TILE
-    take = (rows + columns) * a_bytes / (c.intake * machine.clock)
+def _fastest(sizes: Array, machine: Machine, c: MatmulConstants, peak: Number) -> Array:
+    """The fastest tile and split of each product; ``sizes``: rows as given to ``matmul_seconds``."""
+    m, n, k, b_bytes, a_bytes, c_bytes, between = sizes
+    weights, passed = n * k * b_bytes, m * k * a_bytes + m * n * c_bytes
+    held = np.zeros_like(m)
+    if between.any():
+        inside = (between + passed) / (c.resident * machine.cache)
+        held = np.where(between > 0, 1 / (1 + inside**4), 0)
+    carried = (weights + passed) / (machine.bandwidth * (held * c.cache_speed + (1 - held) * c.memory))
+    gathered = m * n * (8 / (machine.bandwidth * c.split_speed))
     limit = np.maximum(1, np.floor(k / _K_PER_SPLIT))
-    best: Array | None = None
-    for target in SPLITS:
-        shares = np.clip(np.floor(machine.cores * target / tiles), 1, limit) if target else 1.0
-        waves = tiles * shares / machine.cores
-        whole = np.ceil(waves)
-        turns = np.maximum(1, waves + c.wave * (whole - waves))
-        depth = k / shares
-        work = depth * step
-        busy = filled * waves / whole * work / (work + fill)
-        compute = turns * (work * (1 + c.energy * peak / machine.tdp * busy**2) + fill)
-        intake = turns * take * depth
-        memory = carried / np.minimum(1, waves * c.spread)
-        time = (compute**c.sharp + intake**c.sharp + memory**c.sharp) ** (1 / c.sharp)
-        if target:
-            gather = shares * m * n * 8 / (machine.bandwidth * c.split_speed)
-            time = time + np.where(shares > 1, c.split + gather, 0)
-        fastest = time.min(-1)
-        best = fastest if best is None else np.minimum(best, fastest)
-    assert best is not None
+    best = np.full_like(m, np.inf)
+    for rows, columns in TILES:
+        tiles = np.ceil(m / rows) * np.ceil(n / columns)
+        work = k * (2 * rows * columns * machine.cores / peak)  # seconds of a tile that one core computes alone
+        taken = k * a_bytes * ((rows + columns) / (c.intake * machine.clock))
+        fill = c.fill * rows * columns / _TILE
+        # the rest of the tiles multiplies zeros, which takes little power
+        heat = c.energy * peak / machine.tdp * (m * n / (tiles * (rows * columns))) ** 2
+        for target in SPLITS:
+            shares = np.clip(np.floor(machine.cores * target / tiles), 1, limit) if target else 1.0
+            waves = tiles * shares / machine.cores
+            whole = np.ceil(waves)
+            turns = np.maximum(1, waves + c.wave * (whole - waves))
+            one = work / shares
+            busy = waves / whole * one / (one + fill)
+            compute = turns * (one * (1 + heat * busy * busy) + fill)
+            intake = turns * taken / shares
+            memory = carried / np.minimum(1, waves * c.spread)
+            longest = np.maximum(np.maximum(compute, intake), memory)
+            time = longest + c.serial * (compute + intake + memory - longest)
+            if target:
+                time = time + np.where(shares > 1, c.split + shares * gathered, 0)
+            best = np.minimum(best, time)
     return best
