@@ -31,7 +31,7 @@ def calibrate(data: str | Path, device: str) -> dict[str, Any]:
     facts = machine(machine_of)
     operators: dict[str, Any] = {}
     for file, table, frame in read_tables(data):
-        rows = frame[frame["device"] == machine_of.name]
+        rows = table.sizes(frame[frame["device"] == machine_of.name])
         if not len(rows):
             continue
         good = rows[(table.faults(rows, machine_of) == "") & (pd.to_numeric(rows["time_s"], errors="coerce") > 0)]

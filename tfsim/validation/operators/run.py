@@ -122,6 +122,7 @@ def predict(table: Table, frame: pd.DataFrame, *, without_own: bool = False) -> 
 
     ``without_own``: from the constants of a device's relatives, as if it had not been measured.
     """
+    frame = table.sizes(frame)
     out = frame.copy()
     measured = pd.to_numeric(frame["time_s"], errors="coerce")
     out["part"], out["variant"], out["constants"], out["skipped"] = "", "", "", ""

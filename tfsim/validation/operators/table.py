@@ -45,14 +45,15 @@ class Part(Generic[C]):
 class Table:
     """One file of measurements. ``columns``: those that a file of this class has; ``faults``: per row the named fault
     of the measurement that excludes it ("" for a good row); it may look at the measured time, the parts may not.
-    ``group``: the columns that errors are grouped by. ``host``: per row, seconds of host launch that the way of
-    timing adds."""
+    ``group``: the columns that errors are grouped by. ``sizes``: adds the operator's sizes where the file gives a
+    model's name instead, which no part sees."""
 
     name: str
     columns: frozenset[str]
     parts: tuple[Part[Any], ...]
     faults: Callable[[pd.DataFrame, Device], pd.Series[str]]
     group: tuple[str, ...] = ("device", "dtype")
+    sizes: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
 
 
 def visible(frame: pd.DataFrame) -> pd.DataFrame:
