@@ -35,10 +35,10 @@ BACKWARD_SPEED = 0.8  # of the forward pass's matrix rate: FlashAttention-2 and 
 class PrefillConstants:
     """Fitted constants of a prefill kernel family on a device.
 
-    ``launch``: the kernels of an attention call with no work [s]. ``fill``: start and end of a tile [s]. ``matrix``:
-    achieved fraction of the matrix peak; ``wide``: how much longer a product takes per doubling of the head size above
-    128. ``exponentials``: softmax elements of a core; ``overlap``: exponent of the soft maximum of products and
-    exponentials. ``mask``: time added to a key that is masked element by element. ``memory``: achieved fraction of the
+    ``launch``: the kernels of an attention call with no work [s]. ``fill``: start and end of a tile [s]. ``pace``: how
+    fast a core's instructions can feed its matrix units, whatever those could do; ``wide``: how much longer that takes per
+    doubling of the head size above 128. ``exponentials``: softmax elements of a core; ``overlap``: exponent of the soft
+    maximum of products, pace and exponentials. ``mask``: time added to a key that is masked element by element. ``memory``: achieved fraction of the
     bandwidth. ``resident``: fraction of the cache that activations may fill and stay; ``cache_speed``: bandwidth of the
     cache over that of the memory. ``prepare``: passes over q, k and v before the kernel (rotary embedding, cache).
     ``sharp``: exponent of the soft maximum of work and memory.
@@ -46,7 +46,7 @@ class PrefillConstants:
 
     launch: float = constant(1.2e-5, 1e-6, 3e-5, unit="s")
     fill: float = constant(1.5e-6, 1e-7, 2e-5, unit="s")
-    matrix: float = constant(0.6, 0.1, 1)
+    pace: float = constant(1500, 50, 10000, unit="FLOPs per clock per core")
     wide: float = constant(1, 0.5, 4)
     exponentials: float = constant(12, 1, 64, unit="per clock per core")
     overlap: float = constant(2, 1, 8)
@@ -95,12 +95,16 @@ def prefill_seconds(
     tiles = np.ceil(q_len / rows)
     # under a window all keys pass the mask, under a plain causal mask those of the diagonal
     checked = np.where(
-        (window > 0) & (window < kv_len), 1, np.where(masked_later, np.minimum(1, tiles * rows / keys), 0)
+        (window > 0) & (window < kv_len),
+        1,
+        np.where(masked_later, np.minimum(1, tiles * rows / np.maximum(1, keys)), 0),
     )
-    product = 2 * (padded(d_qk) + padded(d_v)) * machine.cores / (machine.peak(dtype) * c.matrix)
-    product = product * c.wide ** np.maximum(0, np.log2(padded(d_qk) / 128))
+    flops = 2 * (padded(d_qk) + padded(d_v))
+    product = flops * machine.cores / machine.peak(dtype)
+    feed = flops / (c.pace * machine.clock) * c.wide ** np.maximum(0, np.log2(padded(d_qk) / 128))
     exponential = 1 / (c.exponentials * machine.clock)
-    per_key = rows * (product**c.overlap + exponential**c.overlap) ** (1 / c.overlap) * (1 + c.mask * checked)
+    together = (product**c.overlap + feed**c.overlap + exponential**c.overlap) ** (1 / c.overlap)
+    per_key = rows * together * (1 + c.mask * checked)
     turns = np.ceil(batch * heads * tiles / machine.cores)
     work = np.maximum(turns * (c.fill + keys / tiles * per_key), c.fill + longest * per_key)
 
@@ -165,7 +169,7 @@ class DecodeConstants:
 
     ``launch``: the kernels of an attention call with no work [s]. ``fill``: a core's time for an item without keys [s],
     and ``head`` for each of its query heads of size 128 [s]. ``intake``: bytes of keys and values that a core takes in
-    per clock; ``stream``: that one item can. ``matrix``: achieved fraction of the matrix peak. ``share``: keys that are
+    per clock; ``stream``: that one item can. ``pace``: how fast its instructions can feed the matrix units. ``share``: keys that are
     worth an item of their own; ``crowd``: items that a split aims for, per core. ``merge``: the step that merges the
     shares [s]. ``regroup``: the copies that put the query heads of a group side by side [s]. ``memory``, ``resident``,
     ``cache_speed``, ``sharp``: as in `PrefillConstants`.
@@ -176,7 +180,7 @@ class DecodeConstants:
     head: float = constant(5e-8, 1e-9, 1e-6, unit="s")
     intake: float = constant(40, 2, 200, unit="bytes per clock")
     stream: float = constant(10, 1, 200, unit="bytes per clock")
-    matrix: float = constant(0.4, 0.02, 1)
+    pace: float = constant(1000, 20, 10000, unit="FLOPs per clock per core")
     share: float = constant(256, 32, 1e6, unit="keys")
     crowd: float = constant(2, 0.5, 32, unit="items per core")
     merge: float = constant(2e-6, 1e-7, 2e-5, unit="s")
@@ -224,7 +228,8 @@ def decode_seconds(
     shares = np.clip(c.crowd * machine.cores / items, 1, most)
     length = keys / shares
     rows = np.ceil(together / _ALIGNED) * _ALIGNED
-    product = rows * 2 * (d_qk + d_v) * machine.cores / (machine.peak(dtype) * c.matrix)
+    flops = rows * 2 * (d_qk + d_v)
+    product = flops * np.maximum(machine.cores / machine.peak(dtype), 1 / (c.pace * machine.clock))
     per_key = np.maximum(key_bytes / (c.intake * machine.clock), product)
     side_by_side = items * shares / machine.cores * (c.fill + together * (d_qk + d_v) / 256 * c.head + length * per_key)
     alone = length * np.maximum(key_bytes / (c.stream * machine.clock), product)
