@@ -22,6 +22,7 @@ from tfsim.timing.constants import constants
 from tfsim.timing.machine import Machine, machine
 
 DEVICES = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm", "b200-sxm", "l40s")
+GENERATION = {"a100-sxm-80gb": "flash2", "l40s": "flash2"}
 sizes = st.integers(1, 4096)
 heads = st.sampled_from([(1, 1), (8, 1), (32, 8), (64, 8), (16, 16), (128, 1)])
 device_names = st.sampled_from(DEVICES)
@@ -32,7 +33,7 @@ def chip(name: str) -> tuple[Machine, PrefillConstants, DecodeConstants]:
     device = load_device(name)
     return (
         machine(device),
-        constants("prefill_attention", PrefillConstants, device, "bf16").values,
+        constants("prefill_attention", PrefillConstants, device, GENERATION.get(name, "bf16")).values,
         constants("decode_attention", DecodeConstants, device, "bf16").values,
     )
 
@@ -70,7 +71,9 @@ def test_prefill_bounds_and_more_of_everything(
 
 
 @settings(max_examples=60, deadline=None)
-@given(device_names, sizes, heads, st.integers(1, 131072), head_sizes, st.sampled_from([0, 128]), st.sampled_from([1, 64]))
+@given(
+    device_names, sizes, heads, st.integers(1, 131072), head_sizes, st.sampled_from([0, 128]), st.sampled_from([1, 64])
+)
 def test_decode_bounds_and_more_of_everything(
     name: str, batch: int, h: tuple[int, int], keys: int, d: int, window: int, packed: int
 ) -> None:

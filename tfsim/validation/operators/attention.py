@@ -20,6 +20,8 @@ from tfsim.validation.operators.table import Part, Table, no_faults, where
 FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8"}  # the tables' names of number formats
 PACKED = 32  # query heads that TensorRT-LLM's grouped decode kernel serves together; a larger group runs one per head
 TPU = "tpu-v6e"
+# Ampere and Ada run FlashAttention-2 kernels; later chips have their own, but LLMServingSim ran those everywhere.
+FLASH2 = ("a100-sxm-80gb", "l40s")
 # Query and key-value heads of the models of attention_mixed (their configurations); heads have 128 numbers.
 MIXED_HEADS = {"Llama-3.1-8B": (32, 8), "Qwen3-32B": (64, 8), "Qwen3-30B-A3B-Instruct-2507": (32, 4)}
 _MIXED_SIZE = 128
@@ -54,7 +56,8 @@ def _prefill_variant(frame: pd.DataFrame) -> pd.Series[str]:
         frame,
         (prefill & (frame["dtype"] == "fp8"), "fp8"),
         (prefill & (kv == "fp8"), "bf16-fp8kv"),
-        (prefill | (_profiled(frame) & ~tpu), "bf16"),
+        ((prefill & frame["device"].isin(FLASH2)) | (_profiled(frame) & ~tpu), "flash2"),
+        (prefill, "bf16"),
         (encoder & odd, "encoder-unaligned"),
         (encoder, "encoder"),
     )
@@ -270,7 +273,7 @@ MIXED = Table(
     frozenset({"device", "timing", "model", "tp", "prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_s"}),
     (
         Part(
-            "prefill_attention", PrefillConstants, lambda f: pd.Series("bf16", f.index), _mixed_seconds,
+            "prefill_attention", PrefillConstants, lambda f: pd.Series("flash2", f.index), _mixed_seconds,
             _mixed_roofline, fits_on=(),
         ),
     ),
