@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from tfsim.validation.operators.run import predict
 from tfsim.validation.operators.tables import TABLES
@@ -54,7 +53,7 @@ def test_a_profiled_gpu_decode_counts_the_keys_of_all_sequences() -> None:
     found = predict(
         TABLES["attention"], rows({**one, "batch": 1, "kv_len": 2000}, {**one, "batch": 4, "kv_len": 8000})
     )["predicted"]
-    assert found[1] == pytest.approx(found[0], rel=0.2)  # as long as one sequence: others run beside it
+    assert found[0] <= found[1] < 2 * found[0]  # four sequences of as many keys run beside each other, not four times
 
 
 def test_named_faults_are_excluded() -> None:

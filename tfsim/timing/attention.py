@@ -35,13 +35,14 @@ BACKWARD_SPEED = 0.8  # of the forward pass's matrix rate: FlashAttention-2 and 
 class PrefillConstants:
     """Fitted constants of a prefill kernel family on a device.
 
-    ``launch``: the kernels of an attention call with no work [s]. ``fill``: start and end of a tile [s]. ``pace``: how
-    fast a core's instructions can feed its matrix units, whatever those could do; ``wide``: how much longer that takes per
-    doubling of the head size above 128. ``exponentials``: softmax elements of a core; ``overlap``: exponent of the soft
-    maximum of products, pace and exponentials. ``mask``: time added to a key that is masked element by element. ``memory``: achieved fraction of the
-    bandwidth. ``resident``: fraction of the cache that activations may fill and stay; ``cache_speed``: bandwidth of the
-    cache over that of the memory. ``prepare``: passes over q, k and v before the kernel (rotary embedding, cache).
-    ``sharp``: exponent of the soft maximum of work and memory.
+    ``launch``: the kernels of an attention call with no work [s]. ``fill``: start and end of a tile [s]. ``pace``:
+    how fast a core's instructions can feed its matrix units, whatever those could do; ``wide``: how much longer
+    that takes per doubling of the head size above 128. ``exponentials``: softmax elements of a core; ``overlap``:
+    exponent of the soft maximum of products, pace and exponentials. ``mask``: time added to a key that is masked
+    element by element. ``memory``: achieved fraction of the bandwidth. ``resident``: fraction of the cache that
+    activations may fill and stay; ``cache_speed``: bandwidth of the cache over that of the memory. ``prepare``:
+    passes over q, k and v before the kernel (rotary embedding, cache). ``sharp``: exponent of the soft maximum of
+    work and memory.
     """
 
     launch: float = constant(1.2e-5, 1e-6, 3e-5, unit="s")
@@ -167,12 +168,12 @@ def backward_seconds(
 class DecodeConstants:
     """Fitted constants of a decode kernel family on a device.
 
-    ``launch``: the kernels of an attention call with no work [s]. ``fill``: a core's time for an item without keys [s],
-    and ``head`` for each of its query heads of size 128 [s]. ``intake``: bytes of keys and values that a core takes in
-    per clock; ``stream``: that one item can. ``pace``: how fast its instructions can feed the matrix units. ``share``: keys that are
-    worth an item of their own; ``crowd``: items that a split aims for, per core. ``merge``: the step that merges the
-    shares [s]. ``regroup``: the copies that put the query heads of a group side by side [s]. ``memory``, ``resident``,
-    ``cache_speed``, ``sharp``: as in `PrefillConstants`.
+    ``launch``: the kernels of an attention call with no work [s]. ``fill``: a core's time for an item without keys
+    [s], and ``head`` for each of its query heads of size 128 [s]. ``intake``: bytes of keys and values that a core
+    takes in per clock; ``stream``: that one item can. ``pace``: how fast its instructions can feed the matrix
+    units. ``share``: keys that are worth an item of their own; ``crowd``: items that a split aims for, per core.
+    ``merge``: the step that merges the shares [s]. ``regroup``: the copies that put the query heads of a group side
+    by side [s]. ``memory``, ``resident``, ``cache_speed``, ``sharp``: as in `PrefillConstants`.
     """
 
     launch: float = constant(5e-6, 1e-6, 3e-5, unit="s")
@@ -229,7 +230,7 @@ def decode_seconds(
     length = keys / shares
     rows = np.ceil(together / _ALIGNED) * _ALIGNED
     flops = rows * 2 * (d_qk + d_v)
-    product = flops * np.maximum(machine.cores / machine.peak(dtype), 1 / (c.pace * machine.clock))
+    product = flops * (machine.cores / machine.peak(dtype) + 1 / (c.pace * machine.clock))  # one after the other
     per_key = np.maximum(key_bytes / (c.intake * machine.clock), product)
     side_by_side = items * shares / machine.cores * (c.fill + together * (d_qk + d_v) / 256 * c.head + length * per_key)
     alone = length * np.maximum(key_bytes / (c.stream * machine.clock), product)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from tfsim.hardware import Device
 from tfsim.timing.attention import DecodeConstants, PrefillConstants, decode_seconds, prefill_seconds
@@ -89,7 +90,7 @@ def _lengths(frame: pd.DataFrame) -> tuple[Array, Array, Array]:
     return q, np.where(total, np.maximum(1, kv / batch), kv), batch
 
 
-def _seen(q: Array, kv: Array, causal: Array, window: Array) -> Array:
+def _seen(q: Array, kv: Array, causal: NDArray[np.bool_], window: Array) -> Array:
     """(query, key) pairs of a head."""
     prefix = np.maximum(0, kv - q)
     full = np.where(causal, q * prefix + q * q / 2, q * kv)
@@ -131,10 +132,10 @@ def _packed(frame: pd.DataFrame) -> Array:
 
 def _decode(frame: pd.DataFrame, machine: Machine, c: DecodeConstants, variant: str) -> Array:
     d, kernel = _number(frame, "head_dim"), frame["timing"] == "kernel"
-    sizes = (_number(frame, x) for x in ("batch", "n_heads", "n_kv_heads", "kv_len"))
+    batch, heads, kv_heads, keys = (_number(frame, x) for x in ("batch", "n_heads", "n_kv_heads", "kv_len"))
     return decode_seconds(
-        *sizes, d, d, machine, c, dtype="bf16", key_bytes=2 * d * _key_bytes(variant.split("-")[0]), packed=_packed(frame),
-        window=_number(frame, "window"), reuse=np.where(kernel, np.inf, 0),
+        batch, heads, kv_heads, keys, d, d, machine, c, dtype="bf16", key_bytes=2 * d * _key_bytes(variant.split("-")[0]),
+        packed=_packed(frame), window=_number(frame, "window"), reuse=np.where(kernel, np.inf, 0),
     )  # fmt: skip
 
 
@@ -216,11 +217,14 @@ def _mla_decode(frame: pd.DataFrame, machine: Machine, c: DecodeConstants, varia
 def _mla_roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
     q, heads = _number(frame, "q_len"), _number(frame, "n_heads")
     batch, kv = frame["batch"].fillna(1).to_numpy(float), frame["kv_len"].fillna(frame["q_len"]).to_numpy(float)
-    decode = (frame["phase"] == "decode").to_numpy()
-    sizes = np.where(decode, 2 * _LATENT + _ROTARY, _NOPE + _ROTARY + _VALUE)
+    decode = frame["phase"].to_numpy() == "decode"
+    sizes: Array = np.where(decode, 2 * _LATENT + _ROTARY, _NOPE + _ROTARY + _VALUE)
     flops = 2 * batch * heads * sizes * _seen(q, kv, ~decode, np.zeros_like(q))
     fresh = np.where(decode, _LATENT + _ROTARY, heads * sizes)
-    return np.maximum(flops / machine.peak(variant), batch * kv * fresh * _key_bytes(variant) / machine.bandwidth)
+    longer: Array = np.maximum(
+        flops / machine.peak(variant), batch * kv * fresh * _key_bytes(variant) / machine.bandwidth
+    )
+    return longer
 
 
 MLA = Table(
@@ -241,7 +245,10 @@ MLA = Table(
 
 def _mixed_sizes(frame: pd.DataFrame) -> pd.DataFrame:
     heads = frame["model"].map(lambda m: MIXED_HEADS.get(m, (np.nan, np.nan)))
-    return frame.assign(n_heads=heads.str[0] / frame["tp"], n_kv_heads=np.maximum(1, heads.str[1] / frame["tp"]))
+    return frame.assign(
+        n_heads=heads.str[0].astype(float) / frame["tp"].astype(float),
+        n_kv_heads=np.maximum(1, heads.str[1].astype(float) / frame["tp"].astype(float)),
+    )
 
 
 def _mixed_seconds(frame: pd.DataFrame, machine: Machine, c: PrefillConstants, variant: str) -> Array:
