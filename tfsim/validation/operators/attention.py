@@ -135,7 +135,8 @@ def _decode(frame: pd.DataFrame, machine: Machine, c: DecodeConstants, variant: 
     batch, heads, kv_heads, keys = (_number(frame, x) for x in ("batch", "n_heads", "n_kv_heads", "kv_len"))
     return decode_seconds(
         batch, heads, kv_heads, keys, d, d, machine, c, dtype="bf16",
-        key_bytes=2 * d * _key_bytes(variant.split("-")[0]), packed=_packed(frame), window=_number(frame, "window"), reuse=np.where(kernel, np.inf, 0),
+        key_bytes=2 * d * _key_bytes(variant.split("-")[0]), packed=_packed(frame),
+        window=_number(frame, "window"), reuse=np.where(kernel, np.inf, 0),
     )  # fmt: skip
 
 
