@@ -26,9 +26,8 @@ def main() -> None:
         start = time.process_time()
         matmul_seconds(m, n, k, facts, c, dtype="bf16", weight_bytes=2, input_bytes=2)
         rates.append(ROWS / (time.process_time() - start))
-    print(
-        f"{statistics.median(rates):,.0f} matmul times per second on one core (of {min(rates):,.0f} to {max(rates):,.0f})"
-    )
+    middle, least, most = statistics.median(rates), min(rates), max(rates)
+    print(f"{middle:,.0f} matmul times per second of one core ({least:,.0f} to {most:,.0f})")
 
 
 if __name__ == "__main__":

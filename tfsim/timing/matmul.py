@@ -112,7 +112,7 @@ def _fastest(sizes: Array, machine: Machine, c: MatmulConstants, peak: Number) -
     carried = (weights + passed) / (machine.bandwidth * (held * c.cache_speed + (1 - held) * c.memory))
     gathered = m * n * (8 / (machine.bandwidth * c.split_speed))
     limit = np.maximum(1, np.floor(k / _K_PER_SPLIT))
-    best = np.full_like(m, np.inf)
+    best: Array = np.full_like(m, np.inf)
     for rows, columns in TILES:
         tiles = np.ceil(m / rows) * np.ceil(n / columns)
         work = k * (2 * rows * columns * machine.cores / peak)  # seconds of a tile that one core computes alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfsim.validation.operators.attention import ATTENTION, MIXED, MLA
 from tfsim.validation.operators.collectives import COLLECTIVES
 from tfsim.validation.operators.expert_alltoall import EXPERT_ALLTOALL
 from tfsim.validation.operators.gemm import GEMM
@@ -12,5 +13,6 @@ from tfsim.validation.operators.scans import SCANS
 from tfsim.validation.operators.table import Table
 
 TABLES: dict[str, Table] = {
-    table.name: table for table in (GEMM, MOE, EXPERT_ALLTOALL, COLLECTIVES, LAYERS, POINTWISE, SCANS)
+    table.name: table
+    for table in (GEMM, ATTENTION, MLA, MIXED, MOE, EXPERT_ALLTOALL, COLLECTIVES, LAYERS, POINTWISE, SCANS)
 }

@@ -1,0 +1,89 @@
+"""How the attention tables are read: conventions of their rows, and nothing that a predictor must not see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from tfsim.validation.operators.run import predict
+from tfsim.validation.operators.tables import TABLES
+
+ROW = {
+    "source": "x", "device": "h100-sxm-80gb", "timing": "graph", "phase": "prefill", "dtype": "bfloat16",
+    "kv_dtype": "bfloat16", "head_dim": 128, "n_heads": 32, "n_kv_heads": 8, "window": 0, "causal": 1, "batch": 2,
+    "q_len": 512, "kv_len": 512, "time_s": 1e-4,
+}  # fmt: skip
+
+
+def rows(*changes: dict[str, object]) -> pd.DataFrame:
+    return pd.DataFrame([{**ROW, **change} for change in changes])
+
+
+def test_variants_name_the_kernel() -> None:
+    found = predict(
+        TABLES["attention"],
+        rows(
+            {},
+            {"dtype": "fp8", "kv_dtype": "fp8"},
+            {"kv_dtype": "fp8"},
+            {"phase": "encoder", "causal": 0},
+            {"phase": "encoder", "causal": 0, "head_dim": 72},
+            {"phase": "decode", "q_len": 1},
+            {"phase": "decode", "q_len": 1, "n_heads": 64, "n_kv_heads": 1, "kv_dtype": "fp8"},
+            {"phase": "decode", "q_len": 1, "timing": "kernel"},
+            {"phase": "decode", "q_len": 1, "timing": "kernel", "device": "tpu-v6e", "batch": 65},
+        ),
+    )
+    assert list(found["variant"]) == [
+        "bf16", "fp8", "bf16-fp8kv", "encoder", "encoder-unaligned", "bf16", "fp8-heads", "flash2", "tpu-odd",
+    ]  # fmt: skip
+    assert list(found["part"])[5:8] == ["decode_attention", "decode_attention", "prefill_attention"]
+    assert (found["skipped"] == "").all() and (found["predicted"] > 0).all()
+
+
+def test_predictions_do_not_depend_on_time_or_source() -> None:
+    frame = rows({}, {"phase": "decode", "q_len": 1, "batch": 64, "kv_len": 4096})
+    changed = frame.assign(time_s=1.0, source="someone else")
+    table = TABLES["attention"]
+    assert np.array_equal(predict(table, frame)["predicted"], predict(table, changed)["predicted"])
+
+
+def test_a_profiled_gpu_decode_counts_the_keys_of_all_sequences() -> None:
+    one = {"phase": "decode", "q_len": 1, "timing": "kernel"}
+    found = predict(
+        TABLES["attention"], rows({**one, "batch": 1, "kv_len": 2000}, {**one, "batch": 4, "kv_len": 8000})
+    )["predicted"]
+    assert found[0] <= found[1] < 2 * found[0]  # four sequences of as many keys run beside each other, not four times
+
+
+def test_named_faults_are_excluded() -> None:
+    found = predict(
+        TABLES["attention"],
+        rows(
+            {"head_dim": 256, "n_heads": 96, "batch": 16, "q_len": 6144, "kv_len": 6144},
+            {"device": "tpu-v6e", "timing": "kernel", "batch": 1, "q_len": 32},
+            {"device": "tpu-v6e", "timing": "kernel", "batch": 1, "q_len": 96},
+        ),
+    )
+    assert list(found["skipped"]) == ["implies more than the peak", "TPU below 64 tokens", ""]
+
+
+def test_latent_and_mixed_rows() -> None:
+    latent = {
+        "source": "x", "device": "h100-sxm-80gb", "timing": "graph", "phase": "decode", "dtype": "bfloat16",
+        "kv_dtype": "fp8", "n_heads": 128, "batch": 64, "q_len": 1, "kv_len": 8192, "tp": 1, "kv_lora_rank": 512,
+        "time_s": 1e-3,
+    }  # fmt: skip
+    found = predict(TABLES["mla"], pd.DataFrame([latent, {**latent, "phase": "prefill", "q_len": 8192}]))
+    assert list(found["variant"]) == ["fp8", "fp8"] and (found["predicted"] > found["baseline"]).all()
+    step = {
+        "source": "x", "device": "rtx-4090", "timing": "kernel", "model": "Llama-3.1-8B", "tp": 1, "prefill_chunk": 512,
+        "kv_prefill": 1024, "n_decode": 16, "kv_decode": 2048, "time_s": 1e-3,
+    }  # fmt: skip
+    mixed = predict(
+        TABLES["attention_mixed"],
+        pd.DataFrame([step, {**step, "prefill_chunk": 0}, {**step, "n_decode": 0}, {**step, "model": "unknown"}]),
+    )
+    both, decodes, prefill, unknown = mixed["predicted"]
+    assert decodes < both and prefill < both and both < decodes + prefill
+    assert np.isnan(unknown) and mixed["skipped"][3] == "a size the formula needs is missing"

@@ -1,0 +1,291 @@
+"""attention, mla, attention_mixed: prefill, encoder and decode attention, latent attention, and steps that mix both.
+
+The aiconfigurator rows (timed as ``graph``) are whole attention calls of an inference engine, repeated on one cache:
+TensorRT-LLM's, and vLLM's in decode on A100. Rows timed as ``kernel`` are one kernel. Those in "bfloat16" come from the
+profiler of LLMServingSim: GPUs ran the variable-length FlashAttention-2 kernel, which in decode takes a query as a
+sequence of length one, neither splits the keys nor packs heads, and whose ``kv_len`` counts the keys of all sequences.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tfsim.hardware import Device
+from tfsim.timing.attention import DecodeConstants, PrefillConstants, decode_seconds, prefill_seconds
+from tfsim.timing.machine import Machine
+from tfsim.units import Array, Number
+from tfsim.validation.operators.table import Part, Table, no_faults, where
+
+FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8"}  # the tables' names of number formats
+PACKED = 32  # query heads that TensorRT-LLM's grouped decode kernel serves together; a larger group runs one per head
+TPU = "tpu-v6e"
+# Ampere and Ada run FlashAttention-2 kernels; later chips have their own, but LLMServingSim ran those everywhere.
+FLASH2 = ("a100-sxm-80gb", "l40s")
+# Query and key-value heads of the models of attention_mixed (their configurations); heads have 128 numbers.
+MIXED_HEADS = {"Llama-3.1-8B": (32, 8), "Qwen3-32B": (64, 8), "Qwen3-30B-A3B-Instruct-2507": (32, 4)}
+_MIXED_SIZE = 128
+
+
+def _number(frame: pd.DataFrame, name: str) -> Array:
+    return frame[name].to_numpy(float)
+
+
+def _kv_format(frame: pd.DataFrame) -> pd.Series[str]:
+    """Format of the cache; attention over fresh keys (no cache) has that of the activations."""
+    return frame["kv_dtype"].fillna(frame["dtype"]).map(FORMATS)
+
+
+def _profiled(frame: pd.DataFrame) -> pd.Series[bool]:
+    return (frame["timing"] == "kernel") & (frame["dtype"] == "bfloat16")
+
+
+def _key_bytes(kv: str) -> int:
+    return 1 if kv == "fp8" else 2
+
+
+# Prefill and encoder.
+
+
+def _prefill_variant(frame: pd.DataFrame) -> pd.Series[str]:
+    kv, tpu = _kv_format(frame), frame["device"] == TPU
+    prefill = (frame["phase"] == "prefill") & ~tpu
+    encoder = frame["phase"] == "encoder"
+    odd = frame["head_dim"] % 16 != 0  # such heads run on kernels of an older generation
+    return where(
+        frame,
+        (prefill & (frame["dtype"] == "fp8"), "fp8"),
+        (prefill & (kv == "fp8"), "bf16-fp8kv"),
+        ((prefill & frame["device"].isin(FLASH2)) | (_profiled(frame) & ~tpu), "flash2"),
+        (prefill, "bf16"),
+        (encoder & odd, "encoder-unaligned"),
+        (encoder, "encoder"),
+    )
+
+
+def _prefill(frame: pd.DataFrame, machine: Machine, c: PrefillConstants, variant: str) -> Array:
+    """The kernel alone where the row is a kernel's time, else the whole call."""
+    q, kv, batch = _lengths(frame)
+    runs = "fp8" if variant == "fp8" else "bf16"
+    call, kernel = (
+        prefill_seconds(
+            batch, _number(frame, "n_heads"), _number(frame, "n_kv_heads"), q, kv, _number(frame, "head_dim"),
+            _number(frame, "head_dim"), machine, c, dtype=runs, kv_bytes=_key_bytes("fp8" if "fp8" in variant else ""),
+            act_bytes=_key_bytes(runs), causal=_number(frame, "causal") == 1, window=_number(frame, "window"),
+            whole_call=whole,
+        )
+        for whole in (True, False)
+    )  # fmt: skip
+    return np.where(frame["timing"] == "kernel", kernel, call)
+
+
+def _lengths(frame: pd.DataFrame) -> tuple[Array, Array, Array]:
+    """q_len, keys per sequence and batch: a missing batch is one sequence, missing keys are as many as queries."""
+    q, batch = _number(frame, "q_len"), frame["batch"].fillna(1).to_numpy(float)
+    kv = frame["kv_len"].fillna(frame["q_len"]).to_numpy(float)
+    tpu = ((frame["device"] == TPU) & (frame["phase"] == "prefill")).to_numpy()  # its kv_len is the prefix alone
+    kv = np.where(tpu, kv + q, kv)
+    total = (_profiled(frame) & (frame["phase"] == "decode") & (frame["device"] != TPU)).to_numpy()
+    return q, np.where(total, np.maximum(1, kv / batch), kv), batch
+
+
+def _seen(q: Array, kv: Array, causal: NDArray[np.bool_], window: Array) -> Array:
+    """(query, key) pairs of a head."""
+    prefix = np.maximum(0, kv - q)
+    full = np.where(causal, q * prefix + q * q / 2, q * kv)
+    return np.where(window > 0, np.minimum(full, q * window), full)
+
+
+def _attention_roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
+    q, kv, batch = _lengths(frame)
+    heads, kv_heads, d, window = (_number(frame, x) for x in ("n_heads", "n_kv_heads", "head_dim", "window"))
+    pairs = _seen(q, kv, (_number(frame, "causal") == 1) & (q > 1), window)
+    keys = np.where((window > 0) & (q == 1), np.minimum(window, kv), kv)
+    moved = 2 * batch * d * (q * heads * 2 + keys * kv_heads * _key_bytes("fp8" if "fp8" in variant else ""))
+    flops = 4 * batch * heads * d * pairs
+    return np.maximum(flops / machine.peak("fp8" if variant == "fp8" else "bf16"), moved / machine.bandwidth)
+
+
+# Decode.
+
+
+def _decode_variant(frame: pd.DataFrame) -> pd.Series[str]:
+    decode = (frame["phase"] == "decode") & ~_profiled(frame) & (frame["device"] != TPU)
+    alone, fp8 = pd.Series(_packed(frame) == 1, frame.index), _kv_format(frame) == "fp8"
+    return where(
+        frame,
+        (decode & fp8 & alone, "fp8-heads"),
+        (decode & fp8, "fp8"),
+        (decode & alone, "bf16-heads"),
+        (decode, "bf16"),
+    )
+
+
+def _packed(frame: pd.DataFrame) -> Array:
+    """Query heads that an item serves: none together without a group; groups of any size in vLLM (A100) and in the
+    FlashAttention-3 kernels of single-kernel rows."""
+    group = _number(frame, "n_heads") / _number(frame, "n_kv_heads")
+    engine = (frame["timing"] == "graph").to_numpy() & (frame["device"] != "a100-sxm-80gb").to_numpy()
+    return np.where((group == 1) | (engine & (group > PACKED)), 1, 64)
+
+
+def _decode(frame: pd.DataFrame, machine: Machine, c: DecodeConstants, variant: str) -> Array:
+    d, kernel = _number(frame, "head_dim"), frame["timing"] == "kernel"
+    batch, heads, kv_heads, keys = (_number(frame, x) for x in ("batch", "n_heads", "n_kv_heads", "kv_len"))
+    return decode_seconds(
+        batch, heads, kv_heads, keys, d, d, machine, c, dtype="bf16",
+        key_bytes=2 * d * _key_bytes(variant.split("-")[0]), packed=_packed(frame),
+        window=_number(frame, "window"), reuse=np.where(kernel, np.inf, 0),
+    )  # fmt: skip
+
+
+# TPU: fitted on even token counts (sequences of a decode step, or tens of prefill tokens), shown on odd ones.
+
+
+def _tpu_variant(frame: pd.DataFrame, phase: str) -> pd.Series[str]:
+    chosen = (frame["phase"] == phase) & (frame["device"] == TPU)
+    tokens = frame["batch"] if phase == "decode" else frame["q_len"] // 32
+    return where(frame, (chosen & (tokens % 2 == 0), "tpu-even"), (chosen, "tpu-odd"))
+
+
+def _tpu_borrow(variant: str) -> str:
+    return "tpu-even"
+
+
+def _attention_faults(frame: pd.DataFrame, device: Device) -> pd.Series[str]:
+    tokens = frame["batch"].fillna(1) * frame["q_len"]
+    tpu = (frame["device"] == TPU) & (tokens < 64)
+    above_peak = (
+        (frame["device"] == "h100-sxm-80gb") & (frame["phase"] == "prefill") & (frame["head_dim"] == 256)
+        & (frame["n_heads"] == 96) & (frame["batch"] == 16) & (frame["q_len"] == 6144)
+    )  # fmt: skip
+    return where(frame, (tpu, "TPU below 64 tokens"), (above_peak, "implies more than the peak"))
+
+
+ATTENTION = Table(
+    "attention",
+    frozenset({"device", "timing", "phase", "dtype", "kv_dtype", "head_dim", "n_heads", "n_kv_heads", "window",
+               "causal", "batch", "q_len", "kv_len", "time_s"}),
+    (
+        Part("prefill_attention", PrefillConstants, _prefill_variant, _prefill, _attention_roofline),
+        Part("decode_attention", DecodeConstants, _decode_variant, _decode, _attention_roofline),
+        Part(
+            "prefill_attention", PrefillConstants, lambda f: _tpu_variant(f, "prefill"), _prefill, _attention_roofline,
+            fits_on=("llmservingsim",), borrow=_tpu_borrow,
+        ),
+        Part(
+            "decode_attention", DecodeConstants, lambda f: _tpu_variant(f, "decode"), _decode, _attention_roofline,
+            fits_on=("llmservingsim",), borrow=_tpu_borrow,
+        ),
+    ),
+    _attention_faults,
+    group=("source", "device", "phase"),
+)  # fmt: skip
+
+
+# Latent attention (DeepSeek): 512 compressed and 64 rotary numbers per token.
+
+_LATENT, _ROTARY, _NOPE, _VALUE = 512, 64, 128, 128
+
+
+def _mla_variant(frame: pd.DataFrame, phase: str) -> pd.Series[str]:
+    chosen, fp8 = frame["phase"] == phase, _kv_format(frame) == "fp8"
+    return where(frame, (chosen & fp8, "fp8"), (chosen, "bf16"))
+
+
+def _mla_prefill(frame: pd.DataFrame, machine: Machine, c: PrefillConstants, variant: str) -> Array:
+    q, heads = _number(frame, "q_len"), _number(frame, "n_heads")
+    batch, kv = frame["batch"].fillna(1).to_numpy(float), frame["kv_len"].fillna(frame["q_len"]).to_numpy(float)
+    call, kernel = (
+        prefill_seconds(
+            batch, heads, heads, q, kv, _NOPE + _ROTARY, _VALUE, machine, c, dtype=variant,
+            kv_bytes=_key_bytes(variant), whole_call=whole,
+        )
+        for whole in (True, False)
+    )  # fmt: skip
+    return np.where(frame["timing"] == "kernel", kernel, call)
+
+
+def _mla_decode(frame: pd.DataFrame, machine: Machine, c: DecodeConstants, variant: str) -> Array:
+    return decode_seconds(
+        _number(frame, "batch"), _number(frame, "n_heads"), 1, _number(frame, "kv_len"), _LATENT + _ROTARY, _LATENT,
+        machine, c, dtype=variant, key_bytes=(_LATENT + _ROTARY) * _key_bytes(variant), packed=64,
+        reuse=np.where(frame["timing"] == "kernel", np.inf, 0),
+    )  # fmt: skip
+
+
+def _mla_roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
+    q, heads = _number(frame, "q_len"), _number(frame, "n_heads")
+    batch, kv = frame["batch"].fillna(1).to_numpy(float), frame["kv_len"].fillna(frame["q_len"]).to_numpy(float)
+    decode = frame["phase"].to_numpy() == "decode"
+    sizes: Array = np.where(decode, 2 * _LATENT + _ROTARY, _NOPE + _ROTARY + _VALUE)
+    flops = 2 * batch * heads * sizes * _seen(q, kv, ~decode, np.zeros_like(q))
+    fresh = np.where(decode, _LATENT + _ROTARY, heads * sizes)
+    longer: Array = np.maximum(
+        flops / machine.peak(variant), batch * kv * fresh * _key_bytes(variant) / machine.bandwidth
+    )
+    return longer
+
+
+MLA = Table(
+    "mla",
+    frozenset({"device", "timing", "phase", "dtype", "kv_dtype", "n_heads", "batch", "q_len", "kv_len", "kv_lora_rank",
+               "time_s"}),
+    (
+        Part("mla_prefill", PrefillConstants, lambda f: _mla_variant(f, "prefill"), _mla_prefill, _mla_roofline),
+        Part("mla_decode", DecodeConstants, lambda f: _mla_variant(f, "decode"), _mla_decode, _mla_roofline),
+    ),
+    no_faults,
+    group=("source", "device", "phase"),
+)  # fmt: skip
+
+
+# A step of vLLM that mixes a prefill chunk and decodes: one launch of the variable-length kernel over both.
+
+
+def _mixed_sizes(frame: pd.DataFrame) -> pd.DataFrame:
+    heads = frame["model"].map(lambda m: MIXED_HEADS.get(m, (np.nan, np.nan)))
+    return frame.assign(
+        n_heads=heads.str[0].astype(float) / frame["tp"].astype(float),
+        n_kv_heads=np.maximum(1, heads.str[1].astype(float) / frame["tp"].astype(float)),
+    )
+
+
+def _mixed_seconds(frame: pd.DataFrame, machine: Machine, c: PrefillConstants, variant: str) -> Array:
+    def part(batch: Number, q: Array, keys: Array) -> Array:
+        return prefill_seconds(
+            batch, _number(frame, "n_heads"), _number(frame, "n_kv_heads"), np.maximum(1, q), np.maximum(1, keys),
+            _MIXED_SIZE, _MIXED_SIZE, machine, c, dtype="bf16",
+        )  # fmt: skip
+
+    chunk, decodes = _number(frame, "prefill_chunk"), _number(frame, "n_decode")
+    empty = part(0, chunk, chunk)
+    prefill = part(np.minimum(1, chunk), chunk, chunk + _number(frame, "kv_prefill"))
+    decode = part(decodes, np.ones_like(decodes), _number(frame, "kv_decode") + 1)
+    return prefill + decode - empty
+
+
+def _mixed_roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
+    heads, kv_heads, chunk = (_number(frame, x) for x in ("n_heads", "n_kv_heads", "prefill_chunk"))
+    before, decodes, cached = (_number(frame, x) for x in ("kv_prefill", "n_decode", "kv_decode"))
+    pairs = chunk * (before + chunk / 2) + decodes * cached
+    keys = (chunk > 0) * (chunk + before) + decodes * cached
+    return np.maximum(
+        4 * heads * _MIXED_SIZE * pairs / machine.peak("bf16"), 4 * kv_heads * _MIXED_SIZE * keys / machine.bandwidth
+    )
+
+
+MIXED = Table(
+    "attention_mixed",
+    frozenset({"device", "timing", "model", "tp", "prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_s"}),
+    (
+        Part(
+            "prefill_attention", PrefillConstants, lambda f: pd.Series("flash2", f.index), _mixed_seconds,
+            _mixed_roofline, fits_on=(),
+        ),
+    ),
+    no_faults,
+    group=("source", "device"),
+    prepare=_mixed_sizes,
+)  # fmt: skip
