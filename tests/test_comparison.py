@@ -47,7 +47,7 @@ def test_a_recurrence_waits_for_each_of_its_steps(table: pd.DataFrame) -> None:
     depth = column(table, "lstm-370m", "sequential_depth")
     assert np.diff(depth).tolist() == [8 * 2 * 512, 8 * 2 * 1024]  # 8 layers; a matmul and the gates in each step
     assert np.ptp(column(table, "gpt2-medium", "sequential_depth")) == 0
-    assert column(table, "lstm-370m", "prefill_s")[2] > 50 * column(table, "gpt2-medium", "prefill_s")[2]
+    assert column(table, "lstm-370m", "prefill_s")[2] > 40 * column(table, "gpt2-medium", "prefill_s")[2]
 
 
 def test_caches_grow_and_states_do_not(table: pd.DataFrame) -> None:

@@ -8,6 +8,10 @@ from typing import Literal
 from tfsim.errors import choice
 from tfsim.operators.core import Style
 
+CURRENT_ATTENTION = 0.8
+"""What current attention kernels achieve of what a large matmul achieves (FlashAttention-2 on A100 0.61 of peak against
+0.79, FlashAttention-3 on H100 0.66 against 0.78)."""
+
 
 @dataclass(frozen=True)
 class Software:
@@ -16,8 +20,8 @@ class Software:
     ``dispatch_s``: host time to launch one kernel; a kernel cannot take less (11-18 us for an eager PyTorch operator,
     nothing inside a CUDA graph). ``gap_s``: idle device time between two kernels (1.6-2.7 us back to back, 1.0-1.4 us
     in a graph; figures of public kernel tables, see docs/conventions.md). ``attention_fraction``: what an attention
-    kernel achieves of what a large matmul achieves (FlashAttention-2 on A100 0.61 of peak against 0.79,
-    FlashAttention-3 on H100 0.66 against 0.78). ``sustained``: what arithmetic reaches inside a pass of what the same
+    kernel achieves of what a large matmul achieves; below ``CURRENT_ATTENTION`` it is an older kernel, of
+    which only that share is known. ``sustained``: what arithmetic reaches inside a pass of what the same
     kernel reaches alone (clocks under the power limit, interference; set by hand in first trials, not fitted).
     ``overlap``: gradient communication runs beside the passes. ``all_reduce``: inside a node, NCCL's, or the kernels
     of a serving engine: one that waits at barriers (vLLM) or passes flags with the data (TensorRT-LLM).
@@ -28,11 +32,16 @@ class Software:
     attention: Literal["eager", "fused"]
     dispatch_s: float
     gap_s: float
-    attention_fraction: float = 0.8
+    attention_fraction: float = CURRENT_ATTENTION
     sustained: float = 0.9
     overlap: bool = True
     all_reduce: Literal["nccl", "barrier", "flags"] = "nccl"
     about: str = ""
+
+    @property
+    def older_attention(self) -> bool:
+        """Whether its attention kernel is older than those that operator tables measure."""
+        return self.attention_fraction < CURRENT_ATTENTION
 
     def style(self, dtype: str) -> Style:
         """The operator style for activations of ``dtype``."""

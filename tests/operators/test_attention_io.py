@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tfsim.timing.roofline import operator_time
 
 import tfsim
 from tfsim.operators.attention import attention
@@ -14,7 +13,7 @@ from tfsim.operators.attention_io import Lengths, flash_backward, flash_forward
 from tfsim.operators.backward import backward
 from tfsim.operators.core import Operator, Style, Tensor, kept_for_backward, total
 from tfsim.software import software
-from tfsim.timing.collectives import Groups
+from tfsim.timing import Groups, operator_time
 
 A100_SRAM = 192 * 1024  # bytes a multiprocessor (Dao et al. 2022, section 2.1)
 EAGER = Style("fp16", "eager", "eager")

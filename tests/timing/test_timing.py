@@ -16,7 +16,7 @@ from tfsim.models.shape import Shape
 from tfsim.operators.backward import backward
 from tfsim.operators.core import Operator, Style
 from tfsim.software import SOFTWARE, software
-from tfsim.timing import Groups, operator_time
+from tfsim.timing import Groups, exposed_dispatch, operator_time
 from tfsim.timing.collectives import Group, collective_seconds
 
 H100 = load_system("dgx-h100")
@@ -31,12 +31,13 @@ def operators(name: str = "llama-3.1-8b", **shape: Any) -> list[Operator]:
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v3", "gpt2", "gpt-oss-20b"])
 @pytest.mark.parametrize("style", list(SOFTWARE))
 def test_no_operator_beats_the_roofline(name: str, style: str) -> None:
+    """What fits the last-level cache twice over may come from there, at no more than eight times the bandwidth."""
     device = H100.device
-    bandwidth = device.require("bandwidth")
+    bandwidth, cache = device.require("bandwidth"), device.require("l2_bytes")
     for op in operators(name):
         time = operator_time(op, H100, software(style), Groups())
-        least = max(op.bytes_moved / bandwidth, op.flops / device.matmul_peak(op.rate).flop_per_s)
-        assert time.seconds >= least
+        least = op.bytes_moved / (bandwidth if op.bytes_moved > 2 * cache else 8 * bandwidth)
+        assert time.seconds >= max(least, op.flops / device.matmul_peak(op.rate).flop_per_s)
 
 
 def test_an_operator_takes_its_longer_bound() -> None:
@@ -46,18 +47,19 @@ def test_an_operator_takes_its_longer_bound() -> None:
 
 
 def test_large_matmuls_run_at_the_measured_and_sustained_fraction() -> None:
+    """The median of large shapes in the published table (0.78 on H100), and what a pass sustains of it."""
     up = next(op for op in operators(seq_len=8192) if op.name == "gate_proj")
     time = operator_time(up, H100, software("graph"), Groups())
     reached = up.flops / time.compute / H100.device.matmul_peak("bf16").flop_per_s
-    assert reached == pytest.approx(H100.device.matmul_efficiency("bf16") * software("graph").sustained)
+    expected = H100.device.matmul_efficiency("bf16") * software("graph").sustained
+    assert reached == pytest.approx(expected, rel=0.07)
 
 
-def test_eager_dispatch_bounds_small_kernels_only() -> None:
-    small = next(op for op in operators(seq_len=16) if op.name == "q_proj")
-    large = next(op for op in operators(seq_len=8192) if op.name == "q_proj")
-    assert operator_time(small, H100, software("eager"), Groups()).seconds > software("eager").dispatch_s
-    eager, graph = (operator_time(large, H100, software(s), Groups()).seconds for s in ("eager", "graph"))
-    assert eager == pytest.approx(graph, rel=0.01)
+def test_the_host_shows_where_kernels_are_shorter_than_its_dispatch() -> None:
+    eager = software("eager")
+    assert exposed_dispatch(busy=1e-5, kernels=10, style=eager) == pytest.approx(10 * eager.dispatch_s - 1e-5)
+    assert exposed_dispatch(busy=1e-2, kernels=10, style=eager) == 0
+    assert exposed_dispatch(busy=0, kernels=10, style=software("graph")) == 0
 
 
 @settings(max_examples=60, deadline=None)

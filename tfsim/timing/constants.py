@@ -81,7 +81,7 @@ def _found(kind: str, cls: type[C], name: str, family: tuple[str, bool], variant
     if own is not None and not without:
         return Fitted(_read(cls, own, kind, variant), True, f"measured on {name}")
     architecture, hbm = family
-    relatives = (architecture, *RELATIVES.get(architecture, _DEFAULT_RELATIVES))
+    relatives = dict.fromkeys((architecture, *RELATIVES.get(architecture, ()), *_DEFAULT_RELATIVES))
     for wanted in [(a, memory) for a in relatives for memory in (hbm, not hbm)]:
         kin = [m for m in measured.values() if m.family == wanted]
         if kin:

@@ -11,10 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tfsim.hardware import Device
 from tfsim.operators.core import Operator
 from tfsim.operators.formats import FORMATS, element_bytes
 from tfsim.software import Software
+from tfsim.timing.attention import (
+    DecodeConstants,
+    PrefillConstants,
+    backward_seconds,
+    decode_seconds,
+    prefill_seconds,
+)
 from tfsim.timing.constants import Fitted, constants, has_relatives
 from tfsim.timing.machine import Machine, machine
 from tfsim.timing.matmul import MatmulConstants, QuantisedMatmulConstants, matmul_seconds, quantise_seconds
@@ -46,6 +55,10 @@ _QUANTISED = {
     "nvfp4": "nvfp4",
     "mxfp4": "nvfp4",
 }
+_SCORE_KERNELS = 3  # scale and mask, softmax, cast or dropout
+# Query heads of a group that one decode kernel serves together: any number up to this; engines take larger groups, and
+# heads without a group, one by one.
+_TOGETHER, _MOST_TOGETHER = 64, 32
 _GROUPED = {**dict.fromkeys(_QUANTISED, "fp8"), "fp8_block": "fp8_block", "mxfp8": "fp8_block", "nvfp4": "nvfp4"}
 
 
@@ -71,7 +84,8 @@ class Timer:
 
     def time(self, op: Operator, style: Software) -> KernelTime:
         """Device time of ``op``. Raises InputError when the device's profile lacks a figure that it needs."""
-        formula = _FORMULAS.get(op.kind) if has_relatives(self.device) else None
+        measured = has_relatives(self.device) and not (op.kind == "attention" and style.older_attention)
+        formula = _FORMULAS.get(op.kind) if measured else None
         found = None if formula is None else formula(self, op)
         return self.roofline(op, style) if found is None else found
 
@@ -79,7 +93,8 @@ class Timer:
         """The longer of arithmetic and traffic at the profile's achieved fractions; a kernel costs ``gap_s``."""
         device = self.device
         memory = op.bytes_moved / (device.require("bandwidth") * device.efficiency.memory)
-        return KernelTime(maximum(self._arithmetic(op), memory), op.dims.get("passes", 1) * style.gap_s)
+        share = style.attention_fraction if op.kind == "attention" else 1
+        return KernelTime(maximum(self._arithmetic(op) / share, memory), op.dims.get("passes", 1) * style.gap_s)
 
     def _arithmetic(self, op: Operator) -> Number:
         if op.kind in MATRIX_KINDS:
@@ -136,6 +151,8 @@ def _product(timer: Timer, m: Number, n: Number, k: Number, op: Operator) -> Ker
 
 
 def _matmul(timer: Timer, op: Operator) -> KernelTime:
+    if "copies" in op.dims:  # a matrix per head
+        return _batched(timer, op)
     return _product(timer, op.dims["m"], op.dims["n"], op.dims["k"], op)
 
 
@@ -148,7 +165,7 @@ def _recurrent(timer: Timer, op: Operator) -> KernelTime:
 def _many(timer: Timer, op: Operator, copies: Number, rows: Number) -> KernelTime:
     """``copies`` products of one shape over ``rows`` rows in all."""
     family = _family(timer, op)
-    variant = _GROUPED.get(family, {"int8_wo": "int4_wo", "int4_wo": "int4_wo"}.get(family, "bfloat16"))
+    variant = _GROUPED.get(family, "w4a16_mxfp4" if family == "int4_wo" else "bfloat16")
     c = timer.constants("moe", MoEConstants, variant)
     narrow = element_bytes(op.rate) if FORMATS[op.rate].bits >= 16 or family in _QUANTISED else 2
     seconds = grouped_seconds(
@@ -164,6 +181,92 @@ def _grouped(timer: Timer, op: Operator) -> KernelTime:
 
 def _batched(timer: Timer, op: Operator) -> KernelTime:
     return _many(timer, op, op.dims["copies"], op.dims["copies"] * op.dims["m"])
+
+
+def _attention(timer: Timer, op: Operator) -> KernelTime:
+    """Softmax attention: by kernels that keep scores on chip, or as two products with the scores in memory."""
+    if "softmax_bytes" in op.dims:
+        return _materialised(timer, op)
+    single = np.asarray(op.dims["q_len"], float) == 1
+    if op.phase == "backward" or not single.any():
+        return _prefill(timer, op)
+    decode = _decode(timer, op)
+    if single.all():
+        return decode
+    prefill = _prefill(timer, op)
+    seconds = np.where(single, decode.seconds, prefill.seconds)
+    return KernelTime(seconds, np.where(single, decode.launch, prefill.launch))
+
+
+def _prefill(timer: Timer, op: Operator) -> KernelTime:
+    """Many queries per sequence, or the backward pass."""
+    d = op.dims
+    latent = np.any(np.asarray(d["d_qk"]) > d["d_v"])
+    kind = "mla_prefill" if latent else "prefill_attention"
+    later = timer.device.architecture in ("hopper", "blackwell", "blackwell-ultra")
+    c = timer.constants(kind, PrefillConstants, "bf16" if latent or later else "flash2")
+    causal, window = _mask(op)
+    run = backward_seconds if op.phase == "backward" else prefill_seconds
+    seconds = run(
+        d["batch"], d["heads"], d["kv_heads"], d["q_len"], d["kv_len"], d["d_qk"], d["d_v"], timer.facts, c,
+        dtype=op.rate, causal=causal, window=window,
+    )  # fmt: skip
+    return KernelTime(seconds, 0)
+
+
+def _mask(op: Operator) -> tuple[Any, Any]:
+    """(whether later keys are masked, keys that a query sees or 0), from the pairs that the operator counts."""
+    q, keys, pairs = (np.asarray(op.dims[name], float) for name in ("q_len", "kv_len", "pairs"))
+    before = np.maximum(0, keys - q)
+    causal = pairs < q * keys
+    # a query sees w keys, the first ones of a sequence fewer: q w - w^2 / 2 pairs where nothing came before
+    seen = np.where(before >= pairs / q, pairs / q, q - np.sqrt(np.maximum(0, q * q - 2 * pairs)))
+    short = pairs < 0.99 * q * (before + (q + 1) / 2)
+    return causal, np.where(causal & short, np.ceil(seen), 0)
+
+
+def _decode(timer: Timer, op: Operator) -> KernelTime:
+    """One new query per sequence: a kernel per query head, or one for the heads of a group."""
+    d = op.dims
+    keys = np.asarray(d["pairs"] / d["q_len"], float)  # those that a query's window lets it see
+    queries = d["batch"] * d["heads"] * d["d_qk"] * element_bytes(op.rate)
+    held = d["batch"] * d["kv_heads"] * d["kv_len"]
+    key_bytes = (op.read - queries) / held
+    narrow = bool(np.all(np.asarray(key_bytes / (d["d_qk"] + d["d_v"])) < 1.5))
+
+    def seconds(kind: str, variant: str, packed: int) -> tuple[Number, Number]:
+        c = timer.constants(kind, DecodeConstants, variant)
+        time = decode_seconds(
+            d["batch"], d["heads"], d["kv_heads"], keys, d["d_qk"], d["d_v"], timer.facts, c,
+            dtype=op.rate, key_bytes=key_bytes, packed=packed,
+        )  # fmt: skip
+        return time - c.launch, c.launch
+
+    fmt = "fp8" if narrow else "bf16"
+    if np.any(np.asarray(d["d_qk"]) > d["d_v"]):
+        return KernelTime(*seconds("mla_decode", fmt, _TOGETHER))
+    group = np.asarray(d["heads"] / d["kv_heads"], float)
+    alone = (group <= 1) | (group > _MOST_TOGETHER)
+    one = seconds("decode_attention", f"{fmt}-heads", 1)
+    several = seconds("decode_attention", fmt, _TOGETHER)
+    return KernelTime(*(np.where(alone, a, b) for a, b in zip(one, several, strict=True)))
+
+
+def _materialised(timer: Timer, op: Operator) -> KernelTime:
+    """Scores in memory: a product per head, passes over the scores, another product."""
+    d = op.dims
+    c = timer.constants("moe", MoEConstants, "bfloat16")
+    heads = d["batch"] * d["heads"]
+    each = op.flops / (2 * heads * d["q_len"] * d["kv_len"] * (d["d_qk"] + d["d_v"]))  # 2 backward
+    products: Number = 0
+    for n, k in ((d["kv_len"], d["d_qk"]), (d["d_v"], d["kv_len"])):
+        products = products + grouped_seconds(
+            even_load(heads * d["q_len"], heads), n, k, timer.facts, c, dtype=op.rate, weight_bytes=0, input_bytes=0,
+            output_bytes=0,
+        )  # fmt: skip
+    passes = bytes_seconds(op.bytes_moved, timer.facts, published(timer.device), kernels=_SCORE_KERNELS)
+    launch = 2 * c.launch
+    return KernelTime((products - launch) * each + passes, launch * each)
 
 
 def _delta_rule(timer: Timer, op: Operator) -> KernelTime | None:
@@ -187,6 +290,7 @@ _FORMULAS: dict[str, Callable[[Timer, Operator], KernelTime | None]] = {
     "matmul": _matmul,
     "convolution": _matmul,
     "recurrent": _recurrent,
+    "attention": _attention,
     "grouped_matmul": _grouped,
     "batched_product": _batched,
     "delta_rule": _delta_rule,
