@@ -9,9 +9,10 @@ geometric mean of its architecture's, then of its vendor's nearest architecture,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from tfsim.errors import InputError
@@ -76,14 +77,16 @@ def has_relatives(device: Device) -> bool:
 
 @cache
 def _found(kind: str, cls: type[C], name: str, family: tuple[str, bool], variant: str, without: bool) -> Fitted[C]:
-    measured = {m.device: m for m in _measured() if (kind, variant) in m.tables}
-    own = measured.pop(name, None)
-    if own is not None and not without:
-        return Fitted(_read(cls, own, kind, variant), True, f"measured on {name}")
+    if not without and name in _devices() and (kind, variant) in _file(name).tables:
+        return Fitted(_read(cls, _file(name), kind, variant), True, f"measured on {name}")
+    others: dict[tuple[str, bool], list[_File]] = {m.family: [] for m in _measured()}
+    for file in _measured():
+        if file.device != name and (kind, variant) in file.tables:
+            others[file.family].append(file)
     architecture, hbm = family
     relatives = dict.fromkeys((architecture, *RELATIVES.get(architecture, ()), *_DEFAULT_RELATIVES))
     for wanted in [(a, memory) for a in relatives for memory in (hbm, not hbm)]:
-        kin = [m for m in measured.values() if m.family == wanted]
+        kin = others.get(wanted, [])
         if kin:
             mean = _mean([_read(cls, m, kind, variant) for m in kin])
             return Fitted(mean, False, f"borrowed from {', '.join(m.device for m in kin)} ({wanted[0]})")
@@ -98,20 +101,27 @@ class _File:
     tables: Mapping[tuple[str, str], Mapping[str, Any]]
 
 
+def _folder() -> Path:
+    return data_dir("hardware") / "calibration"
+
+
+@cache
+def _devices() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+
+
 @cache
 def _measured() -> tuple[_File, ...]:
-    return tuple(_files())
+    return tuple(_file(name) for name in _devices())
 
 
-def _files() -> Iterator[_File]:
-    for path in sorted((data_dir("hardware") / "calibration").glob("*.yaml")):
-        data = read_yaml(path)
-        tables = {
-            (kind, variant): table
-            for kind, variants in data.get("operators", {}).items()
-            for variant, table in variants.items()
-        }
-        yield _File(path.stem, _family(load_device(path.stem)), str(path), tables)
+@cache
+def _file(name: str) -> _File:
+    """A device's file: parsing one takes a tenth of a second, so only those asked for are read."""
+    path = _folder() / f"{name}.yaml"
+    operators = read_yaml(path).get("operators", {})
+    tables = {(kind, variant): table for kind, held in operators.items() for variant, table in held.items()}
+    return _File(name, _family(load_device(name)), str(path), tables)
 
 
 def _read(cls: type[C], file: _File, kind: str, variant: str) -> C:
@@ -136,5 +146,5 @@ def _mean(found: list[C]) -> C:
 
 def forget() -> None:
     """Drop what was read: for a program that has just written calibration files."""
-    _measured.cache_clear()
-    _found.cache_clear()
+    for read in (_devices, _measured, _file, _found):
+        read.cache_clear()
