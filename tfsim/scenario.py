@@ -247,8 +247,8 @@ class ComparisonAnswer:
     table: DataFrame
     crossings: list[Crossing]
     system: System
+    confidence: str
     notes: tuple[str, ...] = ()
-    confidence: str = "times uncalibrated (first principles, one device); counts and bytes as of tfsim.count"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -380,7 +380,10 @@ def answer_comparison(question: ComparisonQuestion, overrides: Overrides = NO_OV
         for model in models
         if model.max_seq_len is not None and model.max_seq_len < longest
     )
-    return ComparisonAnswer(table, crossings(table), system, notes)
+    from tfsim.timing import basis  # loads NumPy, which a question alone does not need
+
+    confidence = f"{basis(system.device)}; one device, whole passes not compared with runs"
+    return ComparisonAnswer(table, crossings(table), system, confidence, notes)
 
 
 def _scenario_path(text: str) -> Path:

@@ -20,6 +20,7 @@ from tfsim.serving.plans import Plan, plan_faults, possible, read_plan
 from tfsim.serving.search import best_plan, fitting, nearest_fit, refuse_impossible
 from tfsim.serving.steady import steady
 from tfsim.serving.workload import Engine, Load, make_engine, read_load
+from tfsim.timing import basis
 from tfsim.units import Number, common_shape, floor_div, maximum
 
 MAX_BATCH = 512
@@ -135,6 +136,7 @@ def _estimate(engine: Engine, load: Load, plan: Plan, known: Rates) -> ServingEs
     each = token_cost(known, load.devices, tokens)
     memory = Memory(**{f.name: size(getattr(found.memory, f.name)) for f in fields(Memory)})
     return ServingEstimate(
+        confidence=f"{basis(engine.system.device)}; without queueing or engine overhead",
         model=engine.model.name,
         system=engine.system.name,
         software=engine.software.name,

@@ -12,8 +12,6 @@ from tfsim.plain import plain, plain_fields
 from tfsim.serving.memory import Memory
 from tfsim.units import Number, format_bytes, format_money, format_time
 
-CONFIDENCE = "uncalibrated roofline, without queueing or engine overhead"
-
 
 @dataclass(frozen=True)
 class Phase:
@@ -108,7 +106,7 @@ class ServingEstimate:
     carbon_g_per_million_output_tokens: Number | None
     cost_note: str
     notes: tuple[str, ...]
-    confidence: str = CONFIDENCE
+    confidence: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: arrays as lists, NaN as None, with what bounds each phase."""

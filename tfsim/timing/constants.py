@@ -29,11 +29,13 @@ def constant(default: float, low: float, high: float, *, unit: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Fitted(Generic[C]):
-    """Constants for a device and where they come from: ``own`` when measured on that device; ``source`` in words."""
+    """Constants for a device and where they come from: ``own`` when measured on that device; ``source`` in words;
+    ``median_ape``: what the fit left on the rows of the measured devices (the largest), None for published figures."""
 
     values: C
     own: bool
     source: str
+    median_ape: float | None = None
 
 
 # Nearest first: whose constants an architecture without measurements takes. A group is what one generation of tensor
@@ -78,7 +80,9 @@ def has_relatives(device: Device) -> bool:
 @cache
 def _found(kind: str, cls: type[C], name: str, family: tuple[str, bool], variant: str, without: bool) -> Fitted[C]:
     if not without and name in _devices() and (kind, variant) in _file(name).tables:
-        return Fitted(_read(cls, _file(name), kind, variant), True, f"measured on {name}")
+        return Fitted(
+            _read(cls, _file(name), kind, variant), True, f"measured on {name}", _error([_file(name)], kind, variant)
+        )
     others: dict[tuple[str, bool], list[_File]] = {m.family: [] for m in _measured()}
     for file in _measured():
         if file.device != name and (kind, variant) in file.tables:
@@ -89,7 +93,8 @@ def _found(kind: str, cls: type[C], name: str, family: tuple[str, bool], variant
         kin = others.get(wanted, [])
         if kin:
             mean = _mean([_read(cls, m, kind, variant) for m in kin])
-            return Fitted(mean, False, f"borrowed from {', '.join(m.device for m in kin)} ({wanted[0]})")
+            words = f"borrowed from {', '.join(m.device for m in kin)} ({wanted[0]})"
+            return Fitted(mean, False, words, _error(kin, kind, variant))
     raise InputError(f"no calibration holds {kind} {variant}: run tfsim calibrate operators")
 
 
@@ -131,6 +136,10 @@ def _read(cls: type[C], file: _File, kind: str, variant: str) -> C:
         wrong = ", ".join(sorted(expected ^ set(values)))
         raise InputError(f"{file.path}: operators.{kind}.{variant}: {wrong}: not the constants of this version")
     return cls(**values)
+
+
+def _error(files: list[_File], kind: str, variant: str) -> float:
+    return max(float(file.tables[kind, variant]["error"]["median_ape"]) for file in files)
 
 
 def _mean(found: list[C]) -> C:

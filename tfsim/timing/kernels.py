@@ -118,6 +118,22 @@ def timer(device: Device) -> Timer:
     return made
 
 
+def basis(device: Device) -> str:
+    """Where the kernel times of ``device`` come from, in words, with the error that the fits left."""
+    if not has_relatives(device):
+        return "kernels: a roofline at the device's achieved fractions, not measured"
+    matmul = constants("matmul", MatmulConstants, device, "bfloat16")
+    prefill = constants("prefill_attention", PrefillConstants, device, _attention_family(device))
+    said = [f"matmul {matmul.median_ape:.0%}", f"attention {prefill.median_ape:.0%} median error"]
+    where = matmul.source if matmul.source == prefill.source else f"{matmul.source}; attention {prefill.source}"
+    return f"kernels: {where} ({', '.join(said)})"
+
+
+def _attention_family(device: Device) -> str:
+    """The prefill kernels that engines run on a device: FlashAttention-2 before Hopper."""
+    return "bf16" if device.architecture in ("hopper", "blackwell", "blackwell-ultra") else "flash2"
+
+
 def _weight_bytes(op: Operator) -> Number:
     """Bytes of an element of the second factor: of the weight with its scales, or of an activation."""
     if not op.weights:
@@ -203,8 +219,7 @@ def _prefill(timer: Timer, op: Operator) -> KernelTime:
     d = op.dims
     latent = np.any(np.asarray(d["d_qk"]) > d["d_v"])
     kind = "mla_prefill" if latent else "prefill_attention"
-    later = timer.device.architecture in ("hopper", "blackwell", "blackwell-ultra")
-    c = timer.constants(kind, PrefillConstants, "bf16" if latent or later else "flash2")
+    c = timer.constants(kind, PrefillConstants, "bf16" if latent else _attention_family(timer.device))
     causal, window = _mask(op)
     run = backward_seconds if op.phase == "backward" else prefill_seconds
     seconds = run(

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfsim.files import read_yaml
 from tfsim.models.spec import Attention, DenseFFN, ModelSpec
+from tfsim.timing import basis
 from tfsim.training.job import Job
 
 CHECK = Path(__file__).with_name("first_check.yaml")  # written by tools/first_check.py
@@ -25,11 +26,11 @@ def confidence(job: Job) -> str:
     device = job.system.device.name
     found = checked_devices().get(device)
     if found is None or job.style.name not in found:
-        return "uncalibrated roofline; no published run on this device compared yet"
+        return f"{basis(job.system.device)}; steps: no published run on this device compared yet"
     factor, rows = found[job.style.name], found["rows"]
     words = f"{rows} published runs of dense decoders on {device} took {factor:.2f} times as long"
     other = "" if like_those_checked(job.model) else ", none of them of a model of this kind"
-    return f"uncalibrated roofline; {words}{other}"
+    return f"{basis(job.system.device)}; steps: {words}{other}"
 
 
 def like_those_checked(model: ModelSpec) -> bool:
