@@ -174,7 +174,8 @@ def mixed_seconds(
     again = heads / kv_heads / side_by_side - 1
     fresh = 2 * ((chunk + decodes) * heads * 2 + keys * first * kv_heads * 2) * d + of_head * kv_heads
     moved = fresh / _speed(fresh, machine, c) + again * of_head * kv_heads / _speed(of_head * c.resident, machine, c)
-    return _START + (work**c.sharp + moved**c.sharp) ** (1 / c.sharp)
+    seconds: Array = _START + (work**c.sharp + moved**c.sharp) ** (1 / c.sharp)
+    return seconds
 
 
 def _tiles(
@@ -306,15 +307,15 @@ def decode_seconds(
     packed: Number,
     window: Number = 0,
     reuse: Number = np.inf,
-    fed: bool | Array = True,
+    fed: Number = 1,
 ) -> Array:
     """Seconds of one new query per sequence against ``kv_len`` keys (all sizes broadcast).
 
     ``key_bytes``: of one key and value of one key-value head, as cached. ``packed``: query heads of a group in one item
      (1: a kernel per query head). ``window``: keys that the query sees (0: all). ``reuse``: bytes that pass
     between two uses of this cache (infinite: it comes from memory, as with the layers of a model; 0: the cache of a
-    benchmark that repeats one call). ``fed``: instructions feed the matrix units and each query head takes its time,
-    as in TensorRT-LLM's kernel; in FlashAttention-3's the units of Hopper read keys from the scratchpad by themselves,
+    benchmark that repeats one call). ``fed``: 1 where instructions feed the matrix units and each query head takes its time,
+    as in TensorRT-LLM's kernel; 0 for FlashAttention-3's, where the units of Hopper read keys from the scratchpad by themselves,
     for all query heads at once.
 
     Raises InputError for a format the device lacks.

@@ -155,7 +155,7 @@ def _decode(frame: pd.DataFrame, machine: Machine, c: DecodeConstants, variant: 
         batch, heads, kv_heads, keys, d, d, machine, c, dtype="bf16",
         key_bytes=2 * d * _key_bytes(variant.split("-")[0]), packed=_packed(frame),
         window=_number(frame, "window"), reuse=np.where(kernel, np.inf, 0),
-        fed=~kernel.to_numpy() | ("fp8" in variant),  # single kernels are FlashAttention-3's; fp8 is widened first
+        fed=np.where(kernel & (variant == "bf16"), 0, 1),  # single kernels are FlashAttention-3's; fp8 is widened first
     )  # fmt: skip
 
 
