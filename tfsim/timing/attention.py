@@ -314,9 +314,9 @@ def decode_seconds(
     ``key_bytes``: of one key and value of one key-value head, as cached. ``packed``: query heads of a group in one item
      (1: a kernel per query head). ``window``: keys that the query sees (0: all). ``reuse``: bytes that pass
     between two uses of this cache (infinite: it comes from memory, as with the layers of a model; 0: the cache of a
-    benchmark that repeats one call). ``fed``: 1 where instructions feed the matrix units and each query head takes its time,
-    as in TensorRT-LLM's kernel; 0 for FlashAttention-3's, where the units of Hopper read keys from the scratchpad by themselves,
-    for all query heads at once.
+    benchmark that repeats one call). ``fed``: 1 where instructions feed the matrix units and each
+    query head takes its time, as in TensorRT-LLM's kernel; 0 for FlashAttention-3's, where the units of Hopper read
+    keys from the scratchpad by themselves, for all query heads at once.
 
     Raises InputError for a format the device lacks.
     """
