@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 
 from tfsim.hardware import load_device
 from tfsim.timing.attention import (
+    FLASH2,
+    FLASH3,
     DecodeConstants,
     PrefillConstants,
     backward_seconds,
     decode_seconds,
+    mixed_seconds,
     prefill_seconds,
 )
 from tfsim.timing.constants import constants
 from tfsim.timing.machine import Machine, machine
 
 DEVICES = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm", "b200-sxm", "l40s")
-GENERATION = {"a100-sxm-80gb": "flash2", "l40s": "flash2"}
+GENERATION = {"a100-sxm-80gb": "flash2"}
 sizes = st.integers(1, 4096)
 heads = st.sampled_from([(1, 1), (8, 1), (32, 8), (64, 8), (16, 16), (128, 1)])
 device_names = st.sampled_from(DEVICES)
@@ -88,6 +91,49 @@ def test_decode_bounds_and_more_of_everything(
     assert float(call(batch, *h, keys * 2, machine=m)) >= time * (1 - 1e-9)
     assert float(call(batch * 2, *h, keys, machine=m)) >= time * (1 - 1e-9)
     assert float(call(batch, *h, keys, machine=m, reuse=0)) <= time * (1 + 1e-9)  # a warm cache is no slower
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["a100-sxm-80gb", "h100-sxm-80gb", "rtx-4090", "rtx-a6000"]),
+    st.integers(0, 2048),
+    st.integers(0, 16384),
+    st.integers(0, 256),
+    st.integers(1, 16384),
+    heads,
+)
+def test_mixed_bounds_and_more_of_everything(
+    name: str, chunk: int, prefix: int, decodes: int, keys: int, h: tuple[int, int]
+) -> None:
+    device = load_device(name)
+    m, c = machine(device), constants("prefill_attention", PrefillConstants, device, "flash2").values
+    call = partial(mixed_seconds, heads=h[0], kv_heads=h[1], d=128, c=c, dtype="bf16")
+    time = float(call(chunk, prefix, decodes, keys, machine=m))
+    pairs = chunk * (prefix + chunk / 2) + decodes * keys
+    assert time >= 0.999 * 4 * h[0] * 128 * pairs / m.peak("bf16")
+    moved = 4 * h[1] * 128 * (decodes * keys + (chunk > 0) * (chunk + prefix))
+    assert time >= 0.999 * moved / (m.bandwidth * max(c.cache_speed, c.memory))
+    for more in ({"clock": 1.1}, {"bandwidth": 1.3}):
+        assert float(call(chunk, prefix, decodes, keys, machine=scaled(m, **more))) <= time * (1 + 1e-9)
+    assert float(call(chunk, prefix, decodes, keys + 64, machine=m)) >= time * (1 - 1e-9)
+    assert float(call(chunk, prefix, 2 * decodes, keys, machine=m)) >= time * (1 - 1e-9)
+    assert float(call(chunk + 64 * (chunk > 0), prefix, decodes, keys, machine=m)) >= time * (1 - 1e-9)
+
+
+def test_query_heads_read_keys_again_where_the_cores_hold_one_head_at_a_time() -> None:
+    """Measured: vLLM on RTX 4090 (LLMServingSim, MIT), Llama-3.1-8B, a chunk of 128 beside 128 or 64 decodes with
+    16384 or 8192 keys: 953 GB/s when each of a group's four heads reads its keys, and half of them where two do."""
+    device = load_device("rtx-4090")
+    m, c = machine(device), constants("prefill_attention", PrefillConstants, device, "flash2").values
+    times = mixed_seconds(128, 0, np.array([128.0, 64]), np.array([16384.0, 8192]), 32, 8, 128, m, c, dtype="bf16")
+    assert times == pytest.approx([36.0e-3, 4.7e-3], rel=0.5)
+    assert times[0] > 4 * 128 * 16384 * 8 * 512 / m.bandwidth
+
+
+def test_a_tile_alone_overlaps_within_itself_only_from_flash3_on() -> None:
+    m, c, _ = chip("h100-sxm-80gb")
+    call = partial(prefill_seconds, 1, 1, 1, 64, 65536, 128, 128, m, c, dtype="bf16")
+    assert float(call(kernel=FLASH2)) > 1.2 * float(call(kernel=FLASH3))
 
 
 def test_arrays_equal_numbers() -> None:

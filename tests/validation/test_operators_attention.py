@@ -61,11 +61,12 @@ def test_named_faults_are_excluded() -> None:
         TABLES["attention"],
         rows(
             {"head_dim": 256, "n_heads": 96, "batch": 16, "q_len": 6144, "kv_len": 6144},
+            {"head_dim": 256, "n_heads": 96, "batch": 16, "q_len": 6144, "kv_len": 6144, "dtype": "fp8"},
             {"device": "tpu-v6e", "timing": "kernel", "batch": 1, "q_len": 32},
             {"device": "tpu-v6e", "timing": "kernel", "batch": 1, "q_len": 96},
         ),
     )
-    assert list(found["skipped"]) == ["implies more than the peak", "TPU below 64 tokens", ""]
+    assert list(found["skipped"]) == ["implies more than the peak", "", "TPU below 64 tokens", ""]
 
 
 def test_latent_and_mixed_rows() -> None:
@@ -85,5 +86,5 @@ def test_latent_and_mixed_rows() -> None:
         pd.DataFrame([step, {**step, "prefill_chunk": 0}, {**step, "n_decode": 0}, {**step, "model": "unknown"}]),
     )
     both, decodes, prefill, unknown = mixed["predicted"]
-    assert decodes < both and prefill < both and both < decodes + prefill
+    assert decodes < both and prefill < both and both < 1.2 * (decodes + prefill)
     assert np.isnan(unknown) and mixed["skipped"][3] == "a size the formula needs is missing"

@@ -48,8 +48,8 @@ RELATIVES: Mapping[str, tuple[str, ...]] = {
     "ampere": ("hopper", "ada"),
     "ada": ("ampere", "blackwell"),
     "hopper": ("ampere", "blackwell"),
-    "blackwell": ("hopper", "ada"),
-    "blackwell-ultra": ("blackwell", "hopper"),
+    "blackwell": ("hopper", "ada", "ampere"),
+    "blackwell-ultra": ("blackwell", "hopper", "ampere"),
     "xe2": ("ampere",),
 }
 _DEFAULT_RELATIVES = ("ampere", "hopper", "ada", "blackwell", "xe2")

@@ -18,6 +18,8 @@ from tfsim.operators.core import Operator
 from tfsim.operators.formats import FORMATS, element_bytes
 from tfsim.software import Software
 from tfsim.timing.attention import (
+    FLASH2,
+    FLASH3,
     DecodeConstants,
     PrefillConstants,
     backward_seconds,
@@ -219,12 +221,13 @@ def _prefill(timer: Timer, op: Operator) -> KernelTime:
     d = op.dims
     latent = np.any(np.asarray(d["d_qk"]) > d["d_v"])
     kind = "mla_prefill" if latent else "prefill_attention"
-    c = timer.constants(kind, PrefillConstants, "bf16" if latent else _attention_family(timer.device))
+    family = "bf16" if latent else _attention_family(timer.device)
+    c = timer.constants(kind, PrefillConstants, family)
     causal, window = _mask(op)
     run = backward_seconds if op.phase == "backward" else prefill_seconds
     seconds = run(
         d["batch"], d["heads"], d["kv_heads"], d["q_len"], d["kv_len"], d["d_qk"], d["d_v"], timer.facts, c,
-        dtype=op.rate, causal=causal, window=window,
+        dtype=op.rate, causal=causal, window=window, kernel=FLASH2 if family == "flash2" else FLASH3,
     )  # fmt: skip
     return KernelTime(seconds, 0)
 

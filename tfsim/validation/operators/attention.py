@@ -13,17 +13,29 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tfsim.hardware import Device
-from tfsim.timing.attention import DecodeConstants, PrefillConstants, decode_seconds, prefill_seconds
+from tfsim.timing.attention import (
+    FLASH2,
+    FLASH2_FLAT,
+    FLASH3,
+    DecodeConstants,
+    PrefillConstants,
+    decode_seconds,
+    mixed_seconds,
+    prefill_seconds,
+)
 from tfsim.timing.machine import Machine
-from tfsim.units import Array, Number
+from tfsim.units import Array
 from tfsim.validation.operators.table import Part, Table, no_faults, where
 
 FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8"}  # the tables' names of number formats
 PACKED = 32  # query heads that TensorRT-LLM's grouped decode kernel serves together; a larger group runs one per head
 TPU = "tpu-v6e"
-# Ampere and Ada run FlashAttention-2 kernels; later chips have their own, but LLMServingSim ran those everywhere.
-FLASH2 = ("a100-sxm-80gb", "l40s")
+# TensorRT-LLM's kernels of Ampere and Ada work in tiles as FlashAttention-2's do. On A100 they stand for it ("flash2":
+# instructions that all later chips run too, which LLMServingSim's rows did); those of Ada are a build of their own.
+A100 = "a100-sxm-80gb"
+BEFORE_HOPPER = (A100, "l40s")
 # Query and key-value heads of the models of attention_mixed (their configurations); heads have 128 numbers.
+COMPACT = ("rtx-a6000", "rtx-4090", "l40s")  # compute capability 8.6 or 8.9
 MIXED_HEADS = {"Llama-3.1-8B": (32, 8), "Qwen3-32B": (64, 8), "Qwen3-30B-A3B-Instruct-2507": (32, 4)}
 _MIXED_SIZE = 128
 
@@ -57,7 +69,7 @@ def _prefill_variant(frame: pd.DataFrame) -> pd.Series[str]:
         frame,
         (prefill & (frame["dtype"] == "fp8"), "fp8"),
         (prefill & (kv == "fp8"), "bf16-fp8kv"),
-        ((prefill & frame["device"].isin(FLASH2)) | (_profiled(frame) & ~tpu), "flash2"),
+        ((prefill & (frame["device"] == A100)) | (_profiled(frame) & ~tpu), "flash2"),
         (prefill, "bf16"),
         (encoder & odd, "encoder-unaligned"),
         (encoder, "encoder"),
@@ -68,15 +80,21 @@ def _prefill(frame: pd.DataFrame, machine: Machine, c: PrefillConstants, variant
     """The kernel alone where the row is a kernel's time, else the whole call."""
     q, kv, batch = _lengths(frame)
     runs = "fp8" if variant == "fp8" else "bf16"
+    heads, kv_heads, d = _number(frame, "n_heads"), _number(frame, "n_kv_heads"), _number(frame, "head_dim")
+    # half the bytes of a row leave a core's registers room for tiles of 128 rows, which overlap within themselves
+    generation = FLASH2 if variant == "flash2" or (machine.name in BEFORE_HOPPER and runs == "bf16") else FLASH3
     call, kernel = (
         prefill_seconds(
-            batch, _number(frame, "n_heads"), _number(frame, "n_kv_heads"), q, kv, _number(frame, "head_dim"),
-            _number(frame, "head_dim"), machine, c, dtype=runs, kv_bytes=_key_bytes("fp8" if "fp8" in variant else ""),
-            act_bytes=_key_bytes(runs), causal=_number(frame, "causal") == 1, window=_number(frame, "window"),
-            whole_call=whole,
+            batch, heads, kv_heads, q, kv, d, d, machine, c, dtype=runs,
+            kv_bytes=_key_bytes("fp8" if "fp8" in variant else ""), act_bytes=_key_bytes(runs),
+            causal=_number(frame, "causal") == 1, window=_number(frame, "window"), whole_call=whole,
+            kernel=generation,
         )
         for whole in (True, False)
     )  # fmt: skip
+    flat = FLASH2_FLAT if machine.name in COMPACT else FLASH2
+    steps = mixed_seconds(0, 0, batch, kv, heads, kv_heads, d, machine, c, dtype=runs, kernel=flat)
+    kernel = np.where(frame["phase"] == "decode", steps, kernel)
     return np.where(frame["timing"] == "kernel", kernel, call)
 
 
@@ -126,7 +144,7 @@ def _packed(frame: pd.DataFrame) -> Array:
     """Query heads that an item serves: none together without a group; groups of any size in vLLM (A100) and in the
     FlashAttention-3 kernels of single-kernel rows."""
     group = _number(frame, "n_heads") / _number(frame, "n_kv_heads")
-    engine = (frame["timing"] == "graph").to_numpy() & (frame["device"] != "a100-sxm-80gb").to_numpy()
+    engine = (frame["timing"] == "graph").to_numpy() & (frame["device"] != A100).to_numpy()
     return np.where((group == 1) | (engine & (group > PACKED)), 1, 64)
 
 
@@ -137,6 +155,7 @@ def _decode(frame: pd.DataFrame, machine: Machine, c: DecodeConstants, variant: 
         batch, heads, kv_heads, keys, d, d, machine, c, dtype="bf16",
         key_bytes=2 * d * _key_bytes(variant.split("-")[0]), packed=_packed(frame),
         window=_number(frame, "window"), reuse=np.where(kernel, np.inf, 0),
+        fed=np.where(kernel & (variant == "bf16"), 0, 1),  # single kernels are FlashAttention-3's; fp8 is widened first
     )  # fmt: skip
 
 
@@ -158,7 +177,7 @@ def _attention_faults(frame: pd.DataFrame, device: Device) -> pd.Series[str]:
     tpu = (frame["device"] == TPU) & (tokens < 64)
     above_peak = (
         (frame["device"] == "h100-sxm-80gb") & (frame["phase"] == "prefill") & (frame["head_dim"] == 256)
-        & (frame["n_heads"] == 96) & (frame["batch"] == 16) & (frame["q_len"] == 6144)
+        & (frame["n_heads"] == 96) & (frame["batch"] == 16) & (frame["q_len"] == 6144) & (frame["dtype"] == "bfloat16")
     )  # fmt: skip
     return where(frame, (tpu, "TPU below 64 tokens"), (above_peak, "implies more than the peak"))
 
@@ -253,17 +272,21 @@ def _mixed_sizes(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _mixed_seconds(frame: pd.DataFrame, machine: Machine, c: PrefillConstants, variant: str) -> Array:
-    def part(batch: Number, q: Array, keys: Array) -> Array:
-        return prefill_seconds(
-            batch, _number(frame, "n_heads"), _number(frame, "n_kv_heads"), np.maximum(1, q), np.maximum(1, keys),
-            _MIXED_SIZE, _MIXED_SIZE, machine, c, dtype="bf16",
-        )  # fmt: skip
-
-    chunk, decodes = _number(frame, "prefill_chunk"), _number(frame, "n_decode")
-    empty = part(0, chunk, chunk)
-    prefill = part(np.minimum(1, chunk), chunk, chunk + _number(frame, "kv_prefill"))
-    decode = part(decodes, np.ones_like(decodes), _number(frame, "kv_decode") + 1)
-    return prefill + decode - empty
+    chunk, before, decodes, cached = (
+        _number(frame, x) for x in ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+    )
+    return mixed_seconds(
+        chunk,
+        before,
+        decodes,
+        cached,
+        _number(frame, "n_heads"),
+        _number(frame, "n_kv_heads"),
+        _MIXED_SIZE,
+        machine,
+        c,
+        dtype="bf16",
+    )
 
 
 def _mixed_roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
