@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tfsim.models.counts import parameters
+from tfsim.errors import InputError
+from tfsim.models.counts import count, parameters
 from tfsim.models.huggingface import spec_from_config
+from tfsim.models.spec import PatchFrontend
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -18,13 +20,13 @@ Split = tuple[int, int, int]
 """Parameters of the tower, of a projector beside it, of the text part."""
 
 
-def live(config: dict[str, Any]) -> Any:
-    """The class that transformers builds, on the meta device."""
+def live(config: dict[str, Any], device: str = "meta", **how: Any) -> Any:
+    """The class that transformers builds."""
     given = {name: value for name, value in copy.deepcopy(config).items() if name != "model_type"}
-    with warnings.catch_warnings(), torch.device("meta"):
+    with warnings.catch_warnings(), torch.device(device):
         warnings.simplefilter("ignore")
         found = transformers.CONFIG_MAPPING[config["model_type"]].from_dict(given)
-        return transformers.AutoModelForImageTextToText.from_config(found)
+        return transformers.AutoModelForImageTextToText.from_config(found, **how)
 
 
 def split(model: Any) -> Split:
@@ -57,14 +59,14 @@ def qwen(**vision: Any) -> dict[str, Any]:
         "max_position_embeddings": 128000, "max_window_layers": 3, "num_attention_heads": 8, "num_hidden_layers": 3,
         "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768,
         "tie_word_embeddings": True, "torch_dtype": "bfloat16", "use_cache": True, "use_sliding_window": False,
-        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vocab_size": 151936,
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vocab_size": 1024,
         "vision_start_token_id": 151652, "vision_end_token_id": 151653, "vision_token_id": 151654,
         "image_token_id": 151655, "video_token_id": 151656, "vision_config": vision,
     }  # fmt: skip
 
 
 LLAMA = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32064}  # fmt: skip
+         "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0, "vocab_size": 1024}  # fmt: skip
 QWEN2 = {**LLAMA, "model_type": "qwen2"}
 CLIP = {
     "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
@@ -99,7 +101,7 @@ COHERE = {
     "sliding_window": 4096,
     "order_of_interleaved_layers": "local_attn_first",
 }
-GEMMA = {**LLAMA, "model_type": "gemma", "vocab_size": 257216, "num_image_tokens": 256, "head_dim": 128}
+GEMMA = {**LLAMA, "model_type": "gemma", "vocab_size": 1024, "num_image_tokens": 256, "head_dim": 128}
 IDEFICS = {
     "model_type": "idefics3", "hidden_size": 768, "image_size": 512, "intermediate_size": 3072,
     "max_image_size": {"longest_edge": 512}, "num_attention_heads": 12, "num_hidden_layers": 12, "patch_size": 16,
@@ -205,3 +207,111 @@ def test_default_configurations(model_type: str) -> None:
         warnings.simplefilter("ignore")
         config = {**transformers.CONFIG_MAPPING[model_type]().to_dict(), "model_type": model_type}
     assert ours(config) == split(live(config))
+
+
+# fields of towers and projectors whose change the class and tfsim must see alike
+VARIED: dict[str, tuple[tuple[str, Any], ...]] = {
+    "Qwen2-VL-2B": (("vision_config.embed_dim", 640), ("vision_config.mlp_ratio", 3), ("vision_config.depth", 3),
+                    ("vision_config.spatial_merge_size", 4), ("vision_config.temporal_patch_size", 1)),
+    "Qwen2.5-VL-7B": (("vision_config.window_size", 224), ("vision_config.out_hidden_size", 64),
+                      ("vision_config.intermediate_size", 100), ("vision_config.patch_size", 16)),
+    "Mistral-Small-3.1": (("spatial_merge_size", 3), ("multimodal_projector_bias", True),
+                          ("vision_config.image_size", 448), ("vision_config.num_channels", 1)),
+    "GLM-4.1V-9B": (("vision_config.attention_bias", True), ("vision_config.image_size", 448),
+                    ("vision_config.out_hidden_size", 64), ("vision_config.spatial_merge_size", 1)),
+    "LLaVA-1.5-7B": (("multimodal_projector_bias", False), ("vision_config.image_size", 224),
+                     ("vision_config.model_type", "siglip_vision_model"), ("vision_config.num_hidden_layers", 2)),
+    "InternVL3-2B": (("downsample_ratio", 0.25), ("downsample_ratio", 0.3), ("vision_config.attention_bias", False),
+                     ("vision_config.use_qk_norm", True), ("vision_config.use_mean_pooling", False),
+                     ("vision_config.use_absolute_position_embeddings", False), ("vision_config.image_size", 224)),
+    "PaliGemma-3B-448": (("projection_dim", 64), ("vision_config.projection_dim", 64)),
+    "SmolVLM2-256M": (("scale_factor", 2), ("vision_config.image_size", 256)),
+    "Aya-Vision-8B": (("alignment_intermediate_size", 128), ("downsample_factor", 1)),
+    "Command-A-Vision": (("alignment_intermediate_size", 64), ("downsample_factor", 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_each_field_changes_what_it_changes_in_the_class(name: str) -> None:
+    """Also with the field left out, so that a default holds; where the class refuses that, so may tfsim."""
+    for path, value in VARIED[name]:
+        for found in (value, None):
+            config = copy.deepcopy(PUBLISHED[name])
+            *outer, field = path.split(".")
+            inner = config[outer[0]] if outer else config
+            if found is None:
+                inner.pop(field, None)
+            else:
+                inner[field] = found
+            if path == "vision_config.model_type" and found:
+                config["vision_feature_select_strategy"] = "full"
+                inner["vision_use_head"] = False
+            assert ours(config) == split(live(config)), (path, found)
+
+
+THIN = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 100}
+SMALL: dict[str, dict[str, Any]] = {
+    "Qwen2-VL-2B": {"depth": 2, "embed_dim": 64, "num_heads": 4},
+    "Qwen2.5-VL-7B": {"depth": 3, "hidden_size": 64, "num_heads": 4, "intermediate_size": 100,
+                      "fullatt_block_indexes": [1]},
+    "GLM-4.1V-9B": {"depth": 2, "hidden_size": 64, "num_heads": 4, "image_size": 112},
+    "Mistral-Small-3.1": {**THIN, "image_size": 112, "head_dim": 16},
+    "Pixtral-12B": {**THIN, "image_size": 128, "head_dim": 16},
+    "LLaVA-1.5-7B": {**THIN, "image_size": 112},
+    "InternVL3-2B": {**THIN, "image_size": [112, 112]},
+    "PaliGemma-3B-448": {**THIN, "image_size": 112},
+    "SmolVLM2-256M": {**THIN, "image_size": 128},
+    "Aya-Vision-8B": {**THIN, "image_size": 112},
+    "Command-A-Vision": {**THIN, "image_size": 128},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_flops_of_an_image_equal_torch(name: str) -> None:
+    """Tower and projector of small variants, run by the class under torch's flop counter."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = copy.deepcopy(PUBLISHED[name])
+    config["vision_config"].update(SMALL[name])
+    eyes = spec_from_config(config).vision
+    assert eyes is not None and isinstance(eyes.frontend, PatchFrontend)
+    front, model = eyes.frontend, live(config, device="cpu", attn_implementation="eager")
+    side = front.image_size // front.patch_size
+    pixels = torch.zeros(1, front.channels, front.image_size, front.image_size)
+    if hasattr(model.model, "visual"):
+        grid = torch.tensor([[1, side, side]])
+        asked = {"pixel_values": torch.zeros(side * side, front.patch_values), "image_grid_thw": grid}
+    elif config["vision_config"]["model_type"] == "pixtral":
+        asked = {"pixel_values": pixels, "image_sizes": torch.tensor([[front.image_size] * 2])}
+    else:
+        asked = {"pixel_values": pixels[None] if config["model_type"] == "smolvlm" else pixels}
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.model.get_image_features(**asked)
+    assert count(eyes, attention="eager").flops == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "words"),
+    [
+        ("LLaVA-1.5-7B", "vision_feature_select_strategy", "full", "models only default with this encoder"),
+        ("LLaVA-1.5-7B", "vision_config.model_type", "swin", "must be one of clip_vision_model"),
+        ("LLaVA-1.5-7B", "vision_config.patch_size", [14, 16], "square patches"),
+        ("LLaVA-1.5-7B", "vision_feature_layer", "last", "a layer's number or a list"),
+        ("Mistral-Small-3.1", "vision_feature_layer", [-1, -2], "one layer only"),
+        ("InternVL3-2B", "downsample_ratio", 2, "a number from 0 to 1"),
+        ("InternVL3-2B", "vision_config.use_mask_token", True, "models only False"),
+        ("Qwen2.5-VL-7B", "vision_config.window_size", 14, "less than a token of 2 x 2 patches"),
+        ("Aya-Vision-8B", "alignment_intermediate_size", 13, "must be even"),
+        ("Command-A-Vision", "vision_config.vision_use_head", True, "pooling head is not modelled"),
+    ],
+)
+def test_what_is_not_modelled_is_one_line(name: str, path: str, value: Any, words: str) -> None:
+    config = copy.deepcopy(PUBLISHED[name])
+    *outer, field = path.split(".")
+    (config[outer[0]] if outer else config)[field] = value
+    with pytest.raises(InputError, match=words) as raised:
+        spec_from_config(config)
+    assert field in str(raised.value) and "\n" not in str(raised.value)
+    # the text part alone can always be asked for, and says so
+    text = spec_from_config(config, ignore_fields=["vision_config"])
+    assert text.vision is None and "text part only" in text.note

@@ -43,7 +43,7 @@ from tfsim.models.huggingface import (
 from tfsim.models.huggingface.common import Decoder, stack_fields
 from tfsim.models.huggingface.fields import Fields, FieldTable
 from tfsim.models.huggingface.harmless import COMMON_HARMLESS, COMMON_REFUSED, WRAPPER_FIELDS
-from tfsim.models.huggingface.towers import TOWERS, above_text, tower
+from tfsim.models.huggingface.towers import TOWERS, above_text, has_tower, tower
 from tfsim.models.spec import ModelSpec
 
 __all__ = ["FAMILIES", "MODEL_TYPES", "Family", "holds", "spec_from_config"]
@@ -373,7 +373,7 @@ def _text_part(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> 
     text = {field: value for field, value in text.items() if field not in wrapper.within}
     above = {field: config[field] for field in _TOP_LEVEL_OF_TEXT if config.get(field) is not None}
     tied, note = _tied(wrapper, inner, text, config, where, ignore)
-    towers = model_type in TOWERS and isinstance(config.get("vision_config"), Mapping)
+    towers = model_type in TOWERS and has_tower(config, ignore)
     left_out = "" if towers else "text part only: the vision tower and its projector are left out"
     return inner, {**text, **above, **tied}, "; ".join(part for part in (left_out, note) if part)
 

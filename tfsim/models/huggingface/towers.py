@@ -406,11 +406,15 @@ def above_text(model_type: str) -> tuple[str, ...]:
     return TOWERS[model_type].above if model_type in TOWERS else ()
 
 
+def has_tower(config: Mapping[str, Any], ignore: Sequence[str]) -> bool:
+    """Whether a config holds a vision_config that is not to be left out."""
+    return isinstance(config.get("vision_config"), Mapping) and "vision_config" not in ignore
+
+
 def tower(model_type: object, config: Mapping[str, Any], where: str, ignore: Any, d_text: int) -> Decoder | None:
     """The image tower of a multimodal config; None where its type has none here or the file holds no vision_config."""
     known = TOWERS.get(model_type) if isinstance(model_type, str) else None
-    given = config.get("vision_config")
-    if known is None or not isinstance(given, Mapping) or "vision_config" in ignore:
+    if known is None or not has_tower(config, ignore):
         return None
     above = {name: config[name] for name in known.above if name in config}
-    return known.read(given, above, f"{where}: vision_config", ignore, d_text)
+    return known.read(config["vision_config"], above, f"{where}: vision_config", ignore, d_text)
