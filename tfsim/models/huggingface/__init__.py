@@ -257,7 +257,8 @@ def spec_from_config(
     ``name`` and ``source`` are written into the specification (``source`` also starts every error message).
     ``ignore_fields``: fields to leave out, so that the class's default holds. ``quant_config``: content of the
     hf_quant_config.json beside the file, if any; else the file's own ``quantization_config`` sets the formats. A file
-    without ``dtype`` (or ``torch_dtype``) is taken as bf16. Of multimodal models only the text part is modelled.
+    without ``dtype`` (or ``torch_dtype``) is taken as bf16. A multimodal model has its image tower beside its text part
+    where towers.py or projectors.py build it; else the note says that it is left out. Audio parts are left out.
 
     Raises: InputError, one line naming the field, for an unknown model_type, an unknown field, a value that tfsim
     does not model, or one of the wrong type or size.
