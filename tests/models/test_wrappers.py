@@ -315,3 +315,10 @@ def test_what_is_not_modelled_is_one_line(name: str, path: str, value: Any, word
     # the text part alone can always be asked for, and says so
     text = spec_from_config(config, ignore_fields=["vision_config"])
     assert text.vision is None and "text part only" in text.note
+
+
+def test_an_audio_tower_is_left_out_aloud() -> None:
+    text = {"model_type": "gemma4_text"}
+    for audio, words in (({"hidden_size": 1024}, "the audio tower is left out"), (None, "")):
+        note = spec_from_config({"model_type": "gemma4", "text_config": text, "audio_config": audio}).note
+        assert ("audio" in note) == bool(words) and words in note

@@ -376,7 +376,8 @@ def _text_part(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> 
     tied, note = _tied(wrapper, inner, text, config, where, ignore)
     towers = model_type in TOWERS and has_tower(config, ignore)
     left_out = "" if towers else "text part only: the vision tower and its projector are left out"
-    return inner, {**text, **above, **tied}, "; ".join(part for part in (left_out, note) if part)
+    deaf = "the audio tower is left out" if isinstance(config.get("audio_config"), Mapping) else ""
+    return inner, {**text, **above, **tied}, "; ".join(part for part in (left_out, deaf, note) if part)
 
 
 def _tied(
