@@ -322,3 +322,22 @@ def test_an_audio_tower_is_left_out_aloud() -> None:
     for audio, words in (({"hidden_size": 1024}, "the audio tower is left out"), (None, "")):
         note = spec_from_config({"model_type": "gemma4", "text_config": text, "audio_config": audio}).note
         assert ("audio" in note) == bool(words) and words in note
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("Qwen2.5-VL-7B", ["lm_head", "visual.blocks.0.attn.qkv", "visual.merger.mlp.0"]),
+        ("Mistral-Small-3.1", ["re:vision_tower.*", "re:multi_modal_projector.*", "language_model.lm_head"]),
+        ("SmolVLM2-256M", ["model.connector.modality_projection.proj", "model.vision_model", "lm_head"]),
+        ("LLaVA-v1.6", ["vision_tower", "image_newline", "multi_modal_projector", "lm_head"]),
+    ],
+)
+def test_a_quantised_text_part_leaves_the_tower_as_it_is(name: str, left: list[str]) -> None:
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    how = {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": left, "config_groups": groups}
+    plain = spec_from_config({**PUBLISHED[name], "torch_dtype": "bfloat16"})
+    small = spec_from_config({**PUBLISHED[name], "torch_dtype": "bfloat16", "quantization_config": how})
+    assert small.vision == plain.vision and parameters(small) == parameters(plain)
+    assert count(small, seq_len=1).weight_bytes < count(plain, seq_len=1).weight_bytes
