@@ -19,7 +19,7 @@ from tfsim.models.heads import head_operators
 from tfsim.models.hyper import hyper_block
 from tfsim.models.images import tower_shape
 from tfsim.models.mixers import mix
-from tfsim.models.parts import BlockContext, as_stream, model_norm, stream_tensor, to_stream
+from tfsim.models.parts import BlockContext, as_stream, layer_scale, model_norm, stream_tensor, to_stream
 from tfsim.models.per_layer import layer_input, per_layer_tables
 from tfsim.models.rwkv import channel_mix
 from tfsim.models.shape import Shape
@@ -170,6 +170,9 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
     def add(label: str) -> Operator:
         return residual(label, stream, shape.style, site=site)
 
+    def scale(label: str, of: Tensor) -> list[Operator]:
+        return [layer_scale(label, of, spec, shape)] if block.layer_scale else []
+
     if spec.hyper_streams > 1:
         return hyper_block(context, mix, feed_forward)
     if block.residual in ("parallel", "parallel_shared"):
@@ -205,6 +208,7 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
         ops += [normed("input_norm", x)] if before and block.input_norm else []
         ops += mix(context, ops[-1].output if ops else x)
         ops += [normed("post_mixer_norm", ops[-1].output)] if after else []
+        ops += scale("mixer_scale", ops[-1].output)
         ops.append(add("stream.middle"))
         x = middle
     if block.cross is not None:
@@ -215,6 +219,7 @@ def block_operators(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
         ops += [normed("post_attention_norm", x)] if before else []
         ops += feed_forward(context, ops[-1].output if before else x)
         ops += [normed("post_ffn_norm", ops[-1].output)] if after else []
+        ops += scale("ffn_scale", ops[-1].output)
         ops.append(add("stream.out"))
     if spec.per_layer_input is not None:
         ops += layer_input(context, spec.per_layer_input, ops[-1].output)

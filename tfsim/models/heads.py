@@ -23,7 +23,7 @@ from tfsim.models.spec import (
     Projection,
 )
 from tfsim.operators.core import Operator, Tensor, Weight, activation
-from tfsim.operators.elementwise import activate, cross_entropy, pointwise
+from tfsim.operators.elementwise import activate, cross_entropy, gate, pointwise
 from tfsim.operators.matmul import linear
 from tfsim.units import Number, ceil_div
 
@@ -196,23 +196,47 @@ def _merged(spec: ModelSpec, head: Merger, x: Tensor, shape: Shape, name: str, *
     patches = shape.batch * (shape.seq_len - beside)  # class tokens and registers make no token
     tokens = patches // head.patches
     ops: list[Operator] = []
-    k = spec.d_model
+    k = head.features * spec.d_model
     if head.joins_encoder:
         assert spec.encoder is not None
         k += spec.encoder.d_model
         x = activation(f"{name}.in", patches * k, style)
     if head.norm is not None:
-        rows, width = (tokens, head.patches * k) if over_joined else (tokens if head.mean else patches, k)
+        joined = over_joined or head.norm_joined
+        rows, width = (tokens, head.patches * k) if joined else (tokens if head.mean else patches, k)
         ops.append(apply_norm(f"{name}.norm", x, head.norm, rows=rows, width=width, shape=shape, fmt=spec.dtype))
-    for step, n in enumerate((*head.each, *head.joined)):
-        rows = patches if step < len(head.each) else tokens
-        if step == len(head.each) and not head.mean:
+    merged = () if head.merged is None else (head.merged,)
+    widths = (*head.each, *merged, *head.joined)
+    first = len(head.each)
+    onward = first + len(merged)
+    hidden = len(widths) - 2
+    for step, n in enumerate(widths):
+        rows = patches if step < first else tokens
+        if step == first and not head.mean:
             k *= head.patches
-        if step not in (0, len(head.each)):
-            ops.append(activate(f"{name}.act{step}", "gelu", ops[-1].output, elements=rows * k, style=style))
         of = ops[-1].output if ops else x
-        ops.append(_linear(spec, f"{name}.linear{step}", of, tokens=rows, n=n, k=k, shape=shape, bias=head.bias))
+        if step not in (0, first, onward):
+            if head.inner_norm is not None and step == onward + 1:
+                ops.append(
+                    apply_norm(
+                        f"{name}.inner_norm", of, head.inner_norm, rows=rows, width=k, shape=shape, fmt=spec.dtype
+                    )
+                )
+                of = ops[-1].output
+            if head.gated and step == hidden + 1:
+                ops += gate(f"{name}.gate", of, of, "silu", elements=rows * k, style=style)
+            else:
+                ops.append(activate(f"{name}.act{step}", "gelu", of, elements=rows * k, style=style))
+            of = ops[-1].output
+        bias = head.merged_bias if merged and step == first else head.bias
+        columns = 2 * n if head.gated and step == hidden else n
+        ops.append(_linear(spec, f"{name}.linear{step}", of, tokens=rows, n=columns, k=k, shape=shape, bias=bias))
         k = n
+    if head.newline and not over_joined:
+        token = Weight("newline", "embed_other", widths[-1], fmt=spec.dtype)
+        ops.append(
+            pointwise("newline", "pointwise", ops[-1].output, weights=(token,), vector_flops=0, passes=0, style=style)
+        )
     if head.beside:
         ops = [replace(op, weights=tuple(replace(w, group="other") for w in op.weights)) for op in ops]
     return ops

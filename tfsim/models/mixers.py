@@ -35,7 +35,7 @@ from tfsim.operators.attention import (
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import pointwise, rotary, sigmoid_gate
 from tfsim.operators.formats import element_bytes
-from tfsim.units import Number, ceil_div, maximum
+from tfsim.units import Number, ceil_div, maximum, minimum
 
 
 def mix(context: BlockContext, x: Tensor) -> list[Operator]:
@@ -54,6 +54,9 @@ def _lengths(context: BlockContext, mixer: Attention | MLA) -> tuple[Number, Num
         return keys, decode_pairs_twice(shape.seq_len, keys)
     halved = shape.causal == "halved"
     if not getattr(mixer, "causal", True):
+        if chunked and span is not None:
+            inside = minimum(shape.seq_len, span)
+            return inside, 2 * inside * inside
         pairs2 = banded_pairs_twice(shape.seq_len, span) if halved else 2 * shape.seq_len * shape.seq_len
         return shape.seq_len, pairs2
     end = shape.past_len + shape.seq_len
@@ -130,15 +133,18 @@ def attend(
 ) -> Operator:
     """softmax(q k^T) v as the mixer says: the numerics of its softmax, capping, sinks, mask."""
     shape = context.shape
+    # windows of an image are sequences of their own, the last one padded (Qwen2.5-VL)
+    q_len = kv_len if mixer.chunk and not mixer.causal else shape.seq_len
+    sequences = shape.batch * ceil_div(shape.seq_len, q_len)
     sinks = (Weight("sinks", "attn", heads, fmt=context.spec.dtype),) if mixer.sinks else ()
     op = attention(
         q,
         k,
         v,
-        batch=shape.batch,
+        batch=sequences,
         heads=heads,
         kv_heads=kv_heads,
-        q_len=shape.seq_len,
+        q_len=q_len,
         kv_len=kv_len,
         d_qk=mixer.d_head,
         d_v=mixer.value_width,

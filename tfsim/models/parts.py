@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tfsim.models.shape import Shape
 from tfsim.models.spec import Block, ModelSpec, Norm, Rope
 from tfsim.operators.collectives import collective
-from tfsim.operators.core import Operator, Tensor, Weight
-from tfsim.operators.elementwise import norm
+from tfsim.operators.core import Operator, Tensor, Weight, activation
+from tfsim.operators.elementwise import norm, pointwise
 from tfsim.operators.formats import element_bytes
 from tfsim.operators.matmul import linear
 from tfsim.units import Number, ceil_div
@@ -76,6 +76,16 @@ def stream_tensor(name: str, spec: ModelSpec, shape: Shape) -> Tensor:
 def model_norm(name: str, x: Tensor, spec: ModelSpec, shape: Shape) -> Operator:
     """The model's norm over the residual stream."""
     return apply_norm(name, x, spec.norm, rows=shape.stream_tokens, width=spec.d_model, shape=shape, fmt=spec.dtype)
+
+
+def layer_scale(name: str, x: Tensor, spec: ModelSpec, shape: Shape) -> Operator:
+    """diag(lambda) x (Touvron et al. 2021, CaiT, equation 4): torch keeps ``x``, for the gradient of lambda."""
+    elements, weight = (
+        shape.stream_tokens * spec.d_model,
+        Weight(f"{name}.weight", "norm", spec.d_model, fmt=spec.dtype),
+    )
+    out = activation(f"{name}.out", elements, shape.style)
+    return pointwise(name, "pointwise", out, saves=(x,), weights=(weight,), vector_flops=elements, style=shape.style)
 
 
 def project(

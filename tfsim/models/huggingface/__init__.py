@@ -42,8 +42,8 @@ from tfsim.models.huggingface import (
 )
 from tfsim.models.huggingface.common import Decoder, stack_fields
 from tfsim.models.huggingface.fields import Fields, FieldTable
-from tfsim.models.huggingface.harmless import COMMON_HARMLESS, WRAPPER_FIELDS
-from tfsim.models.huggingface.towers import TOWERS, tower
+from tfsim.models.huggingface.harmless import COMMON_HARMLESS, COMMON_REFUSED, WRAPPER_FIELDS
+from tfsim.models.huggingface.towers import TOWERS, above_text, has_tower, tower
 from tfsim.models.spec import ModelSpec
 
 __all__ = ["FAMILIES", "MODEL_TYPES", "Family", "holds", "spec_from_config"]
@@ -185,12 +185,15 @@ FAMILIES: dict[str, Family] = {
 class Wrapper:
     """A multimodal type. ``texts``: the types its text part may have, the default first. ``tied``: what its class takes
     where the top level does not say whether embeddings are tied; None: only the text part's own field counts.
-    ``either``: the text part's field ties them too. ``flat``: older files hold the text part's fields at the top."""
+    ``either``: the text part's field ties them too. ``flat``: older files hold the text part's fields at the top.
+    ``beside`` and ``within``: fields at the top and of the text part that change no count."""
 
     texts: tuple[str, ...]
     tied: bool | None = False
     either: bool = False
     flat: bool = False
+    beside: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
 
 
 _WRAPPERS: dict[str, Wrapper] = {
@@ -213,13 +216,19 @@ _WRAPPERS: dict[str, Wrapper] = {
     "exaone4_5": Wrapper(("exaone4",)),
     "aya_vision": Wrapper(("cohere2", "cohere"), tied=True),
     "cohere2_vision": Wrapper(("cohere2",), tied=True),
-    "llava": Wrapper(("llama", "mistral", "qwen2", "gemma"), either=True),
-    "llava_next": Wrapper(("llama", "mistral", "qwen2")),
+    "llava": Wrapper(("llama", "mistral", "qwen2", "gemma"), either=True, beside=("vocab_size",)),
+    "llava_next": Wrapper(("llama", "mistral", "qwen2"), beside=("vocab_size",)),
     "llava_onevision": Wrapper(("qwen2",), either=True),
     "internvl": Wrapper(("qwen2", "qwen3", "qwen3_moe", "llama", "gpt_oss"), tied=True),
-    "paligemma": Wrapper(("gemma", "gemma2"), tied=True),
-    "idefics3": Wrapper(("llama",)),
-    "smolvlm": Wrapper(("llama",)),
+    # PaliGemma's prompt sees itself whole: the same score rectangle, but "halved" counts it as causal
+    "paligemma": Wrapper(
+        ("gemma", "gemma2"),
+        tied=True,
+        beside=("hidden_size", "vocab_size", "_vocab_size"),
+        within=("num_image_tokens", "use_bidirectional_attention"),
+    ),
+    "idefics3": Wrapper(("llama",), beside=("vocab_size", "_pad_token_id")),
+    "smolvlm": Wrapper(("llama",), beside=("vocab_size", "_pad_token_id")),
 }
 
 MODEL_TYPES: tuple[str, ...] = (*FAMILIES, *_WRAPPERS)
@@ -248,7 +257,8 @@ def spec_from_config(
     ``name`` and ``source`` are written into the specification (``source`` also starts every error message).
     ``ignore_fields``: fields to leave out, so that the class's default holds. ``quant_config``: content of the
     hf_quant_config.json beside the file, if any; else the file's own ``quantization_config`` sets the formats. A file
-    without ``dtype`` (or ``torch_dtype``) is taken as bf16. Of multimodal models only the text part is modelled.
+    without ``dtype`` (or ``torch_dtype``) is taken as bf16. A multimodal model has its image tower beside its text part
+    where towers.py or projectors.py build it; else the note says that it is left out. Audio parts are left out.
 
     Raises: InputError, one line naming the field, for an unknown model_type, an unknown field, a value that tfsim
     does not model, or one of the wrong type or size.
@@ -344,6 +354,7 @@ def _text_part(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> 
         raise InputError(f"{where}: field 'model_type': {unknown('model type', model_type, MODEL_TYPES)}")
     wrapper, text = _WRAPPERS[model_type], config.get("text_config")
     known = COMMON_HARMLESS | WRAPPER_FIELDS | set(_TOP_LEVEL_OF_TEXT) | set(ignore)
+    known |= {*above_text(model_type), *wrapper.beside}
     if text is None:
         text = {field: value for field, value in config.items() if wrapper.flat and field not in known}
     if not isinstance(text, Mapping):
@@ -354,16 +365,19 @@ def _text_part(config: Mapping[str, Any], where: str, ignore: Sequence[str]) -> 
             f"{where}: field 'text_config.model_type': must be {' or '.join(wrapper.texts)}, not {quote(inner)}"
         )
     for field, value in config.items():
-        if field not in known and not (wrapper.flat and field in text and text[field] == value):
+        changes_nothing = value in COMMON_REFUSED.get(field, ())
+        if field not in known and not changes_nothing and not (wrapper.flat and field in text and text[field] == value):
             raise InputError(
                 f"{where}: field {quote(field)}: not known beside the text_config of {model_type} "
                 f"(--ignore-field {field} leaves it out)"
             )
+    text = {field: value for field, value in text.items() if field not in wrapper.within}
     above = {field: config[field] for field in _TOP_LEVEL_OF_TEXT if config.get(field) is not None}
     tied, note = _tied(wrapper, inner, text, config, where, ignore)
-    towers = model_type in TOWERS and isinstance(config.get("vision_config"), Mapping)
+    towers = model_type in TOWERS and has_tower(config, ignore)
     left_out = "" if towers else "text part only: the vision tower and its projector are left out"
-    return inner, {**text, **above, **tied}, "; ".join(part for part in (left_out, note) if part)
+    deaf = "the audio tower is left out" if isinstance(config.get("audio_config"), Mapping) else ""
+    return inner, {**text, **above, **tied}, "; ".join(part for part in (left_out, deaf, note) if part)
 
 
 def _tied(

@@ -100,6 +100,11 @@ class Fields:
             f"(--ignore-field {name} leaves it out)"
         )
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The fields that this model type reads."""
+        return frozenset(self._table.used)
+
     def fault(self, name: str, rule: str, value: object = REQUIRED) -> InputError:
         """The error for a field whose value breaks ``rule``."""
         shown = "" if value is REQUIRED else f"value {quote(value)}: "

@@ -14,7 +14,8 @@ _TOKENS = (
     "bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id cls_token_id mask_token_id "
     "decoder_start_token_id forced_bos_token_id forced_eos_token_id image_token_index image_token_id "
     "boi_token_index boi_token_id eoi_token_index eoi_token_id video_token_id vision_start_token_id "
-    "vision_end_token_id bos_token eos_token "
+    "vision_end_token_id vision_token_id image_start_token_id image_end_token_id video_start_token_id "
+    "video_end_token_id bos_token eos_token "
     "suppress_tokens begin_suppress_tokens bad_words_ids"
 )
 _FILE = (
@@ -51,7 +52,8 @@ WRAPPER_FIELDS = words(
     "language_model_only understand_projector_stride "
     "image_token_len vision_soft_tokens_per_image projector_bias audio_token_id boa_token_id "
     "eoa_token_id eoa_token_index audio_token_index boa_token_index vision_tower_config patch_token_len im_end_token "
-    "num_reward_heads process_image_mode"
+    "num_reward_heads process_image_mode use_image_newline_parameter vision_aspect_ratio image_seq_len "
+    "adapter_layer_norm_eps"
 )
 """Fields beside ``text_config`` of a multimodal model: they describe the parts that are left out."""
 

@@ -292,7 +292,7 @@ def _matrices(ffn: DenseFFN) -> tuple[str, ...]:
 
 def plain(pattern: str) -> str:
     """A module name without the prefix of the text part of a multimodal model."""
-    for prefix in ("model.language_model.", "language_model.model."):
+    for prefix in ("model.language_model.", "language_model.model.", "model.text_model."):
         if pattern.startswith(prefix):
             return f"model.{pattern[len(prefix) :]}"
     return pattern.removeprefix("language_model.")
@@ -300,7 +300,7 @@ def plain(pattern: str) -> str:
 
 # Modules that hold no matrix of the decoder: naming them leaves nothing out.
 _ELSEWHERE = re.compile(
-    r"norm|(^|\.)ln_|embed|vision|visual|projector|patch_merge|e_score_correction_bias|mtp|eh_proj|shared_head|rotary|"
+    r"norm|(^|\.)ln_|embed|vision|visual|projector|connector|newline|patch_merge|e_score_correction_bias|mtp|eh_proj|shared_head|rotary|"
     r"gate$|router|conv1d|A_log|dt_bias|^model\.decoder\.self_attn|indexer|compressor|_hc|hc_|sinks|wte|wpe|lm_head|"
     r"embed_out|shared_expert_gate|audio|per_layer_"
 )

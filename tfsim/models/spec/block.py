@@ -45,6 +45,7 @@ class Block(Strict):
     each), ``parallel_shared`` (side by side under one norm), ``none`` (one after the other, nothing added: RNNs),
     ``adaln`` (pre, each branch shifted, scaled and gated by the model's ``condition``: DiT).
     ``cross``: attention to the encoder's output between mixer and FFN, with a norm and residual of its own.
+    ``layer_scale``: each branch is multiplied by a learned vector before it is added (Touvron et al. 2021, CaiT).
     ``input_norm`` false: the mixer reads the stream as it is (ModernBERT's first layer).
     ``mixer`` or ``ffn`` null: the layer has only the other (Mamba, Nemotron-H).
     ``formats``: weight format by parameter group (``attn``, ``ffn_dense``, ``moe_routed``, ...) or by operator name
@@ -57,6 +58,7 @@ class Block(Strict):
     formats: dict[str, str] = Field(default_factory=dict)
     cross: Annotated[Attention | Additive, Field(discriminator="kind")] | None = None
     input_norm: Flag = True
+    layer_scale: Flag = False
 
     @model_validator(mode="after")
     def _not_empty(self) -> Block:
@@ -64,6 +66,8 @@ class Block(Strict):
             raise ValueError("a block needs a mixer, an ffn, or both")
         if self.cross is not None and (self.mixer is None or self.residual not in ("pre", "post", "none")):
             raise ValueError("cross needs a mixer and residual pre, post or none")
+        if self.layer_scale and self.residual != "pre":
+            raise ValueError("layer_scale goes with residual pre only")
         if (self.mixer is None or self.ffn is None) and self.residual.startswith("parallel"):
             raise ValueError(f"residual {self.residual} needs both a mixer and an ffn")
         return self

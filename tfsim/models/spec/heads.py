@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tfsim.models.spec.base import LAYER_NORM, Count, Flag, Norm, Size, Strict
 from tfsim.models.spec.dit import DenoiseHead
@@ -90,23 +90,45 @@ class Projection(Strict):
 class Merger(Strict):
     """From the patches of an image to tokens of a text model: ``patches`` neighbours become one token.
 
-    A layer of each width of ``each`` on every patch; then the neighbours joined into one vector (or their ``mean``),
-    and a layer of each width of ``joined``. ``norm``: before all. ``taps``: further mergers of the same widths that
-    read earlier layers (Qwen3-VL's deepstack), whose norm is over the joined vector. ``beside``: published as a
-    projector beside the tower, not as a part of it. ``joins_encoder``: a patch is its vector here joined with the one
-    of an encoder, a second tower that looks at the same patches (Karamcheti et al. 2024, Prismatic; OpenVLA).
+    A patch's vector is what ``features`` layers say of it, joined. A layer of each width of ``each`` on every patch;
+    then the neighbours joined into one vector (or their ``mean``), and a layer of each width of ``joined``. ``norm``:
+    before all, on each patch or, with ``norm_joined``, on the joined vector. ``merged``: one more layer on the joined
+    vector, of that width and with no activation after it (a strided convolution: GLM-4V, which has a bias there alone,
+    ``merged_bias``; Mistral 3); ``inner_norm``: after the first layer of ``joined`` (GLM-4V). ``gated``: the last
+    hidden layer is twice as wide, and half of it gates the other half (Shazeer 2020). ``taps``: further mergers of the
+    same widths that read earlier layers (Qwen3-VL's deepstack), whose norm is over the joined vector. ``newline``: a
+    learned token that ends the rows of larger images (LLaVA-NeXT). ``beside``: published as a projector beside the
+    tower, not as a part of it. ``joins_encoder``: a patch is its vector here joined with the one of an encoder, a
+    second tower that looks at the same patches (Karamcheti et al. 2024, Prismatic; OpenVLA).
     """
 
     kind: Literal["merger"] = "merger"
     patches: Size
+    features: Size = 1
     each: tuple[Size, ...] = ()
     joined: Annotated[tuple[Size, ...], Field(min_length=1)]
     mean: Flag = False
     norm: Norm | None = None
+    norm_joined: Flag = False
+    merged: Size | None = None
+    merged_bias: Flag = False
+    inner_norm: Norm | None = None
+    gated: Flag = False
     bias: Flag = True
     taps: Count = 0
+    newline: Flag = False
     beside: Flag = False
     joins_encoder: Flag = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Merger:
+        if self.gated and len(self.joined) < 2:
+            raise ValueError("joined: a gated merger needs a hidden width and an output width")
+        if self.mean and (self.merged or self.norm_joined):
+            raise ValueError("mean: neighbours that are averaged are not joined: leave out merged and norm_joined")
+        if self.merged_bias and not self.merged:
+            raise ValueError("merged_bias: there is no layer for it: give merged")
+        return self
 
     def describe(self) -> str:
         """Such as "4 patches to a token of 2,048"."""

@@ -79,7 +79,8 @@ class Attention(MixerSpec):
     projection without its norm and rotation (Gemma-4), or with keys ``reused`` from an earlier layer, whose cache
     serves this one too; ``value_norm``: an unscaled norm on values (Gemma-4);
     ``indexer``: a query attends only to the keys it selects (MiniMax-M3).
-    ``causal`` false: every query sees every key (encoders; a ``window`` then reaches half to each side). ``key_bias``
+    ``causal`` false: every query sees every key (encoders; a ``window`` then reaches half to each side, and each
+    ``chunk`` runs as a sequence of its own: Qwen2.5-VL's windows). ``key_bias``
     false: the key projection has no bias where the others have one (Whisper). ``stored_mask``: eager attention keeps a
     boolean mask in each layer; ``given_mask``: it adds a mask made once for all layers, which a layer that runs again
     is given. ``head_major``: queries are copied so that each head's lie together (Whisper).
