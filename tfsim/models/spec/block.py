@@ -17,7 +17,7 @@ from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.recurrent import Additive, Recurrent
 from tfsim.models.spec.ssm import RWKV, S4, ChannelMix, Mamba, Mamba2
 
-# A family adds its mixer or FFN here, and its operators to tfsim.models.mixers.MIXERS or tfsim.models.decoder.FFNS.
+# A family adds its mixer here and its operators to tfsim.models.mixers.MIXERS; an FFN, to decoder.feed_forward.
 Mixer = (
     Attention
     | Disentangled
@@ -36,6 +36,9 @@ FFN = DenseFFN | MoE | ChannelMix
 
 Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none", "adaln"]
 
+ONE_BRANCH: tuple[Residual, ...] = ("pre", "output", "sandwich", "none")
+"""Residuals under which a layer may have only a mixer or only an FFN."""
+
 
 class Block(Strict):
     """One layer: a mixer and an FFN around a residual stream.
@@ -46,7 +49,7 @@ class Block(Strict):
     ``adaln`` (pre, each branch shifted, scaled and gated by the model's ``condition``: DiT).
     ``cross``: attention to the encoder's output between mixer and FFN, with a norm and residual of its own.
     ``input_norm`` false: the mixer reads the stream as it is (ModernBERT's first layer).
-    ``mixer`` or ``ffn`` null: the layer has only the other (Mamba, Nemotron-H).
+    ``mixer`` or ``ffn`` null: the layer has only the other (Mamba, Nemotron-H; residual pre, output, sandwich or none).
     ``formats``: weight format by parameter group (``attn``, ``ffn_dense``, ``moe_routed``, ...) or by operator name
     (``q_proj``, ...; the narrower wins) where it differs from the model's.
     """
@@ -64,7 +67,7 @@ class Block(Strict):
             raise ValueError("a block needs a mixer, an ffn, or both")
         if self.cross is not None and (self.mixer is None or self.residual not in ("pre", "post", "none")):
             raise ValueError("cross needs a mixer and residual pre, post or none")
-        if (self.mixer is None or self.ffn is None) and self.residual.startswith("parallel"):
+        if (self.mixer is None or self.ffn is None) and self.residual not in ONE_BRANCH:
             raise ValueError(f"residual {self.residual} needs both a mixer and an ffn")
         return self
 
