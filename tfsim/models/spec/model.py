@@ -205,7 +205,9 @@ class ModelSpec(Strict):
         if isinstance(self.head, Merger) and self.head.joins_encoder and self.encoder is None:
             raise ValueError("head.joins_encoder: the model has no encoder")
         if isinstance(self.head, Merger) and self.head.taps > self.n_layers:
-            raise ValueError(f"head.taps: {self.head.taps} mergers on earlier layers, of which there are {self.n_layers}")
+            raise ValueError(
+                f"head.taps: {self.head.taps} mergers on earlier layers, of which there are {self.n_layers}"
+            )
         return self
 
     @cached_property
