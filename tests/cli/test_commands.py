@@ -50,6 +50,8 @@ def json_of(args: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
         ([*TRAIN, "--zero-stage", "0", "--dp", "8"], ["does not fit", "nearest plan that fits"]),
         (SERVE, ["TTFT", "TPOT", "concurrency", "per million output tokens", "prefill", "decode"]),
         (["serve", "llama-3.1-70b", "--on", "l4-1x"], ["does not fit", "┃"]),
+        (["model", "show", "gnmt-v2-8layer"], ["33.55 MB (32 MiB) per sequence", "32.77 kB (32 KiB)"]),
+        (["model", "formats"], ["nvfp4", "4.25", "q4_k_m", "activations' format"]),
         (["model", "show", "llama-4-scout"], ["144, part of the sequence", "871,932,416, projector", "1.016 TFLOP"]),
         (["model", "show", "rt-2-pali-x-55b"], ["8 tokens of 256 bins per control step"]),
         (["serve", "openvla-7b", "--on", "dgx-h100"], ["288 tokens in, 1 image of them, 7 out", "control rate", "Hz"]),

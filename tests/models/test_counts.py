@@ -83,6 +83,20 @@ def test_printed_flops_that_differ_do_so_for_a_known_cause(
     assert ours - cause == pytest.approx(printed, rel=0.002)
 
 
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [
+        ("mixtral-8x7b", 46.7e9, 12.9e9),  # Mistral AI, release of 8x7B: 46.7B, 12.9B a token
+        ("mixtral-8x22b", 141e9, 39e9),  # the same of 8x22B: 141B, 39B
+        ("grok-1", 314e9, 0.25 * 314e9),  # xai-org/grok-1 README: 314B; release: a quarter of the weights on a token
+    ],
+)
+def test_published_totals_and_active_parameters_of_two_experts(name: str, total: float, active: float) -> None:
+    found = parameters(load_model(name))
+    assert found.total == pytest.approx(total, rel=0.006)
+    assert found.active == pytest.approx(active, rel=0.07 if name == "grok-1" else 0.005)
+
+
 def test_cache_of_llama_2_70b() -> None:
     model = load_model("llama-2-70b")
     assert cache_bytes(model, batch=16, tokens=8192, dtype="fp16") == 42_949_672_960

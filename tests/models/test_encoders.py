@@ -9,8 +9,10 @@ import pytest
 from tests.oracle_more import number
 from tests.oracle_stacks import saved, spec, wrong_flops, wrong_parameters
 from tfsim.errors import InputError
+from tfsim.models import load_model
 from tfsim.models.counts import count, parameters
 from tfsim.models.huggingface import spec_from_config
+from tfsim.models.spec import ModelSpec
 
 CAUSAL: tuple[Literal["full", "halved"], ...] = ("full", "halved")
 PARAMETERS = {"bert": 3, "roberta": 2, "deberta": 4, "vit": 12, "clip": 3}
@@ -90,6 +92,21 @@ def test_published_flops_of_vit() -> None:
     flops = count(spec("vit-b16"), style="eager").flops
     assert flops == pytest.approx(35.13e9, rel=0.001)
     assert flops / 2 == pytest.approx(17.6e9, rel=0.01)
+
+
+def test_published_flops_of_bert() -> None:
+    """Jiao et al. 2020 (TinyBERT), table 1, at 128 tokens: BERT-base 22.5B, TinyBERT with 6 layers 11.3B.
+
+    Theirs count some elementwise work as well, 0.7 %.
+    """
+    base = spec("bert-base")
+    six = base.model_copy(update={"layers": "layer*6"})
+    six = ModelSpec.model_validate(six.model_dump(by_alias=True))
+    assert count(base, seq_len=128).flops == pytest.approx(22.5e9, rel=0.01)
+    assert count(six, seq_len=128).flops == pytest.approx(11.3e9, rel=0.02)
+    # BERT-large has 24 x 1024^2 x 12 weights in its layers and a pooler: two FLOPs a weight and token, and the scores
+    large, weights = count(load_model("bert-large"), seq_len=128), 24 * 12 * 1024**2
+    assert large.flops == 2 * 128 * weights + 24 * 4 * 128**2 * 1024 + 2 * 1024**2
 
 
 def test_published_parameters_of_electra_and_modernbert() -> None:

@@ -9,6 +9,7 @@ from tfsim.errors import InputError
 from tfsim.models import load_model
 from tfsim.models.counts import Counts, count, parameters
 from tfsim.models.huggingface import spec_from_config
+from tfsim.models.spec import RMS_NORM
 from tfsim.operators.core import total
 from tfsim.units import Number
 
@@ -72,6 +73,13 @@ def _by_name(residues: int, sequences: int) -> dict[str, float]:
     for _, _, op in got.operators:
         found[op.name] = found.get(op.name, 0) + float(op.flops)
     return found
+
+
+def test_a_norm_that_keeps_its_own_copy_keeps_nothing_of_the_data() -> None:
+    """A norm that casts up keeps an fp32 copy, an activation: the first block's input is not kept at all."""
+    model = load_model("alphafold2-evoformer")
+    kept = [count(model.model_copy(update={"norm": norm})).saved_bytes for norm in (model.norm, RMS_NORM)]
+    assert kept[1] > kept[0]
 
 
 def test_triangle_terms_are_cubic_and_the_others_as_the_paper_says() -> None:

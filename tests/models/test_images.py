@@ -141,6 +141,10 @@ def test_what_is_no_tower_is_refused() -> None:
         ({"head": {"kind": "none"}}, "head of kind merger"),
         ({"head": {"kind": "merger", "patches": 2305, "joined": [8]}}, "fewer patches than"),
         ({"head": {**data["vision"]["head"], "joins_encoder": True}}, "joins_encoder"),
+        (
+            {"head": {**data["vision"]["head"], "taps": 2**20}},
+            "1048576 mergers on earlier layers, of which there are 24",
+        ),
         ({"vision": data["vision"]}, r"vision\.vision: the image tower belongs to the whole model"),
     ):
         with pytest.raises(ValueError, match=words):

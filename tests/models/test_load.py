@@ -133,6 +133,10 @@ def test_dump_quotes_what_yaml_would_misread(tmp_path: Path) -> None:
 # What is wrong with a file: one line that names it.
 
 ALIASES = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+ATTENTION = "{kind: attention, n_heads: 4, n_kv_heads: 2, d_head: 16, rope: {}}"
+DEBERTA = "{kind: disentangled, n_heads: 4, d_head: 16}"
+FFN = "ffn: {kind: dense, d_ff: 160}"
+PER_LAYER = "per_layer_input: {vocab_size: 256, width: 8}\n"
 BAD_YAML = {
     "wrong_type": (TINY.replace("d_model: 64", "d_model: wide"), "d_model"),
     "float_size": (TINY.replace("d_model: 64", "d_model: 64.5"), "d_model"),
@@ -153,6 +157,11 @@ BAD_YAML = {
     "heads_do_not_divide": (TINY.replace("n_kv_heads: 2", "n_kv_heads: 3"), "n_kv_heads"),
     "unknown_format": (TINY + "dtype: fp7\n", "unknown number format 'fp7'"),
     "wrong_schema": (TINY.replace("schema: 1", "schema: 2"), "schema"),
+    "post_with_one_branch": (TINY.replace("layers:", "    residual: post\nlayers:").replace(FFN, "ffn: null"), "both"),
+    "hyper_with_one_branch": (TINY.replace(FFN, "ffn: null") + "hyper_streams: 4\n", "hyper_streams"),
+    "inputs_of_a_post_layer": (TINY.replace("layers:", "    residual: post\nlayers:") + PER_LAYER, "per_layer_input"),
+    "distances_nobody_reads": (TINY + "relative_positions: {kind: disentangled, n_buckets: 8}\n", "disentangled"),
+    "disentangled_without_distances": (TINY.replace(ATTENTION, DEBERTA), "relative_positions"),
     "empty": ("", "empty"),
     "only_comment": ("# nothing\n", "nothing"),
     "a_list": ("- 1\n- 2\n", "not 'key: value' pairs"),

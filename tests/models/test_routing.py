@@ -24,7 +24,7 @@ def drawn(n_experts: int, tokens: int, skew: float, rounds: int) -> np.ndarray:
 
 
 @settings(max_examples=60, deadline=None)
-@given(n=st.integers(1, 300), k=st.integers(1, 300), skew=st.floats(0, 3))
+@given(n=st.integers(1, 300), k=st.integers(1, 300), skew=st.floats(0, 3) | st.floats(0, 1e9))
 def test_picks_sum_to_top_k(n: int, k: int, skew: float) -> None:
     k = min(n, k)
     pick = pick_probabilities(n, k, skew)
@@ -87,7 +87,15 @@ def test_a_real_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"tokens": 0}, {"tokens": 1.5}, {"skew": -1}, {"skew": math.nan}, {"capacity_factor": -0.5}]
+    "change",
+    [
+        {"tokens": 0},
+        {"tokens": 1.5},
+        {"skew": -1},
+        {"skew": math.nan},
+        {"capacity_factor": -0.5},
+        {"capacity_factor": 0},
+    ],
 )
 def test_bad_input(change: dict[str, float]) -> None:
     with pytest.raises(tfsim.InputError, match=next(iter(change))):

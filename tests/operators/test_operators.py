@@ -112,8 +112,8 @@ def test_embedding_rotary_residual_and_loss() -> None:
     tables = (Tensor("cos", 32, 2, scope="model"),)
     assert rotary("r", x(64), elements=64, tables=tables, style=BF16).saves == tables
     assert residual("s", 64, BF16).saves == ()
-    dropped = residual("s", 64, Style("bf16", "eager", "eager", 0.1), site=True)
-    assert [t.bytes for t in dropped.saves] == [64]
+    masks = [residual("s", 64, Style("bf16", kind, "eager", 0.1), site=True).saves for kind in ("eager", "fused")]
+    assert [[t.bytes for t in kept] for kept in masks] == [[128], [64]]
     loss = cross_entropy(x(800), tokens=8, vocab=100, style=BF16)
     assert [t.bytes for t in loss.saves] == [8 * 100 * 4, 8 * 8, 4]
 

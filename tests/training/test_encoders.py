@@ -37,6 +37,14 @@ def test_stages_hold_every_layer_and_end_once(name: str, pp: int) -> None:
     }
 
 
+@pytest.mark.parametrize(("name", "length"), [("dit-xl-2", 256), ("alphafold2-evoformer", 256), ("vit-h14", 257)])
+def test_a_frontend_says_how_long_its_sequences_are(name: str, length: int) -> None:
+    """Latents of 32 x 32 in patches of 2; AlphaFold's crop; 16 x 16 patches and a class token."""
+    model, system = tfsim.load_model(name), tfsim.load_system("dgx-h100")
+    given = tfsim.train(model, system, devices=8, global_batch=8, seq_len=length)
+    assert tfsim.train(model, system, devices=8, global_batch=8).step_time_s == given.step_time_s
+
+
 def test_the_encoder_comes_first() -> None:
     first, last = stages(spec("t5-3b"), 2)
     assert set(first.counts) == {"encoder.embedding", "encoder.layer", "encoder.head"}

@@ -141,11 +141,13 @@ def _print(facts: "ModelFacts") -> None:
 
     p = facts.parameters
     length = f"{facts.seq_len:,} tokens"
-    cache = [
-        ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
-        (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
-    ]
-    if facts.cross_bytes_per_sequence:
+    cache = []
+    if facts.decodes and facts.kv_bytes_per_sequence:
+        cache += [
+            ("KV cache per token", f"{two_units(facts.kv_bytes_per_token)} in {facts.kv_format}"),
+            (f"KV cache per {length}", format_bytes(float(facts.kv_bytes_per_sequence))),
+        ]
+    if facts.decodes and facts.cross_bytes_per_sequence:
         read = facts.encoder_reads or f"{length} read by the encoder"
         cache.append(("cross-attention cache", f"{two_units(facts.cross_bytes_per_sequence)} per sequence, of {read}"))
     tied = "tied" if facts.tied_embeddings else "untied"
@@ -194,7 +196,7 @@ def _print(facts: "ModelFacts") -> None:
                 f"{two_units(facts.weight_bytes)} in {', '.join(facts.formats)}",
             ),
             (f"weights in {facts.dtype}", two_units(facts.weight_bytes_as)),
-            *(cache if facts.decodes and facts.kv_bytes_per_sequence else []),
+            *cache,
             *([("state per sequence", two_units(state))] if (state := facts.state_bytes_per_sequence) else []),
         ],
         title="Bytes (1 GB = 1e9 bytes, 1 GiB = 2**30 bytes)",

@@ -216,10 +216,9 @@ def _whole(x: Number) -> Number:
 def _own_length(model: ModelSpec, image_size: int | None) -> int:
     if isinstance(model.frontend, PatchFrontend) and image_size is not None:
         return _image_positions(model.frontend, image_size)
-    length = model.frontend.seq_len if model.frontend else model.max_seq_len
-    if length is None:
+    if model.own_len is None:
         raise InputError("seq_len: give the number of tokens; the model states no max_seq_len")
-    return length
+    return model.own_len
 
 
 def _image_positions(front: PatchFrontend, image_size: int) -> int:

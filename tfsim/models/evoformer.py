@@ -61,10 +61,10 @@ def both_streams(spec: ModelSpec, mixer: Evoformer, shape: Shape) -> Tensor:
 
 def given_bytes(first: Iterable[Operator], stream: Tensor, recompute: str) -> Number:
     """What the first block keeps of its input, which is data and no activation: with ``full`` recomputation all of the
-    ``stream``; else the pairs (the alignment's name stands for its later state)."""
+    ``stream``; else the pairs (the alignment's name stands for its later state), unless a norm keeps its own copy."""
     if recompute == "full":
         return stream.bytes
-    return next(t.bytes for op in first for t in op.saves if t.name == "pair.in")
+    return next((t.bytes for op in first for t in op.saves if t.name == "pair.in"), 0)
 
 
 @dataclass(frozen=True, slots=True)

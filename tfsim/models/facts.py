@@ -93,8 +93,7 @@ def model_facts(
         raise unknown("dtype", dtype, FORMAT_NAMES)
     if weights_dtype is not None:
         model = with_weights(model, weights_dtype, dtype)
-    own = model.frontend.seq_len if model.frontend else model.max_seq_len
-    length = min(USUAL_SEQ_LEN, own or USUAL_SEQ_LEN) if seq_len is None else seq_len
+    length = min(USUAL_SEQ_LEN, model.own_len or USUAL_SEQ_LEN) if seq_len is None else seq_len
     source = length if model.reads_source else None
     decode = (
         count(model, past_len=length, phase="decode", dtype=dtype, encoder_len=source).flops if model.decodes else 0

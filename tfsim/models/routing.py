@@ -46,16 +46,18 @@ class Routing:
 
 def pick_probabilities(n_experts: int, top_k: int, skew: float = 0.0) -> NDArray[np.float64]:
     """pi of each expert, the most popular first, shape (n_experts,); they sum to ``top_k``, none is above 1."""
-    popularity = np.arange(1, n_experts + 1, dtype=float) ** -skew
-    pick = np.zeros(n_experts)
+    rank = np.arange(1, n_experts + 1, dtype=float)
+    pick = np.ones(n_experts)
     sure = 0  # how many of the most popular are picked by every token
-    while True:
-        rest = popularity[sure:]
-        pick[:sure], pick[sure:] = 1.0, (top_k - sure) * rest / max(rest.sum(), np.finfo(float).tiny)
+    while sure < n_experts:
+        rest = (rank[sure:] / rank[sure]) ** -skew  # to the first of the rest: under any skew their sum is 1 or more
+        pick[sure:] = (top_k - sure) * rest / rest.sum()
         over = int(np.count_nonzero(pick[sure:] > 1))
         if over == 0:
-            return pick
+            break
+        pick[sure : sure + over] = 1.0
         sure += over
+    return pick
 
 
 def routing(moe: MoE, tokens: Any, *, skew: Any = 0.0, capacity_factor: Any = None) -> Routing:
@@ -78,7 +80,10 @@ def routing(moe: MoE, tokens: Any, *, skew: Any = 0.0, capacity_factor: Any = No
     capacity, dropped = None, 0.0
     factor = moe.capacity_factor if capacity_factor is None else capacity_factor
     if factor is not None:
-        capacity = int(expert_capacity(copies, moe.n_experts, float(as_number(factor, "capacity_factor", at_least=0))))
+        room = float(as_number(factor, "capacity_factor", at_least=0))
+        if not room:
+            raise InputError("capacity_factor: 0 leaves an expert no token: give more than 0")
+        capacity = int(expert_capacity(copies, moe.n_experts, room))
         # E (X - C)+ = E X - E min(X, C), with E X 1[X <= C] = n p P(X' <= C - 1) for one trial fewer
         kept = mean * binom.cdf(capacity - 1, n - 1, pick) + capacity * binom.sf(capacity, n, pick)
         dropped = float(np.sum(mean - kept)) / copies

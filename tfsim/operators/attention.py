@@ -138,7 +138,7 @@ def _probabilities(
     if (softmax_fp32 and style.low_precision) or style.dropout:
         kept.append(Tensor("attention.weights", scores, style.act, recomputable=True))
     if style.dropout:
-        kept.append(Tensor("attention.dropout_mask", scores, 1, recomputable=True))
+        kept.append(Tensor("attention.dropout_mask", scores, style.mask, recomputable=True))
     if sinks:
         kept.append(Tensor("attention.max_index", rows, 8, recomputable=True))
     kept += [Tensor(f"attention.scores{i}", scores, style.act, recomputable=True) for i in range(score_copies)]

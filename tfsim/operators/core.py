@@ -150,6 +150,12 @@ class Style:
         return element_bytes(self.dtype)
 
     @property
+    def mask(self) -> Number:
+        """Bytes that dropout's mask takes of an element: its factors in the activations' format in eager torch on a CPU
+        (as the oracle ran), a boolean in a fused kernel, torch's own on a GPU too."""
+        return self.act if self.eager else 1
+
+    @property
     def eager(self) -> bool:
         """True when pointwise chains are separate kernels."""
         return self.pointwise == "eager"

@@ -187,7 +187,7 @@ def rotary(name: str, x: Tensor, *, elements: Number, tables: tuple[Tensor, ...]
 def residual(name: str, elements: Number, style: Style, site: bool = False) -> Operator:
     """The addition to the residual stream; with dropout (``site``) the mask is kept, one byte an element."""
     out = activation(name, elements, style)
-    saves = (Tensor(f"{name}.dropout_mask", elements, 1),) if site and style.dropout else ()
+    saves = (Tensor(f"{name}.dropout_mask", elements, style.mask),) if site and style.dropout else ()
     return pointwise(name, "pointwise", out, saves=saves, vector_flops=elements, inputs=2, style=style)
 
 

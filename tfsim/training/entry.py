@@ -41,8 +41,9 @@ def train(
 ) -> TrainingEstimate:
     """Estimate training of ``model`` (a ModelSpec) on ``devices`` of ``system`` (a System).
 
-    devices: default one node. seq_len: tokens per sequence, default the model's max_seq_len. global_batch:
-    sequences per step. images: per sequence, through the model's image tower; their tokens are part of seq_len.
+    devices: default one node. seq_len: tokens per sequence, default what its frontend makes, else its max_seq_len.
+    global_batch: sequences per step. images: per sequence, through the model's image tower; their tokens are part of
+    seq_len.
     plan: any of tp, pp, dp, ep, etp, micro_batch, zero_stage, recompute; or ``auto``, the fastest plan that fits.
     tokens: of the whole run. precision, software: see tfsim.software. price [$/device-hour], power [W/device], pue,
     carbon [kg/kWh] (numbers, arrays, or text with a unit) replace the system's; provider, term choose its quote.

@@ -55,14 +55,14 @@ class Job:
 def read_job(
     model: Any, system: Any, devices: Any, seq_len: Any, global_batch: Any, images: Any, policy: Any, style: Any
 ) -> Job:
-    """A Job from a user's arguments: devices default to one node, seq_len to the model's max_seq_len.
+    """A Job from a user's arguments: devices default to one node, seq_len to the model's own length.
 
     Raises InputError naming the argument that is missing or malformed.
     """
     spec, machine = require_model(model), require_system(system)
-    if seq_len is None and spec.max_seq_len is None:
+    if seq_len is None and spec.own_len is None:
         raise InputError("seq_len: give the tokens per sequence; the model states no max_seq_len")
-    length = as_number(spec.max_seq_len if seq_len is None else seq_len, "seq_len", at_least=1, whole=True)
+    length = as_number(spec.own_len if seq_len is None else seq_len, "seq_len", at_least=1, whole=True)
     seen = read_images(spec, images, "seq_len", length)
     text_only = spec.vision is not None and isinstance(seen, int) and not seen
     return Job(

@@ -17,7 +17,7 @@ from tfsim.models.spec.mixers import MLA, Attention
 from tfsim.models.spec.recurrent import Additive, Recurrent
 from tfsim.models.spec.ssm import RWKV, S4, ChannelMix, Mamba, Mamba2
 
-# A family adds its mixer or FFN here, and its operators to tfsim.models.mixers.MIXERS or tfsim.models.decoder.FFNS.
+# A family adds its mixer here and its operators to tfsim.models.mixers.MIXERS; an FFN, to decoder.feed_forward.
 Mixer = (
     Attention
     | Disentangled
@@ -36,6 +36,9 @@ FFN = DenseFFN | MoE | ChannelMix
 
 Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_shared", "none", "adaln"]
 
+ONE_BRANCH: tuple[Residual, ...] = ("pre", "output", "sandwich", "none")
+"""Residuals under which a layer may have only a mixer or only an FFN."""
+
 
 class Block(Strict):
     """One layer: a mixer and an FFN around a residual stream.
@@ -47,7 +50,7 @@ class Block(Strict):
     ``cross``: attention to the encoder's output between mixer and FFN, with a norm and residual of its own.
     ``layer_scale``: each branch is multiplied by a learned vector before it is added (Touvron et al. 2021, CaiT).
     ``input_norm`` false: the mixer reads the stream as it is (ModernBERT's first layer).
-    ``mixer`` or ``ffn`` null: the layer has only the other (Mamba, Nemotron-H).
+    ``mixer`` or ``ffn`` null: the layer has only the other (Mamba, Nemotron-H; residual pre, output, sandwich or none).
     ``formats``: weight format by parameter group (``attn``, ``ffn_dense``, ``moe_routed``, ...) or by operator name
     (``q_proj``, ...; the narrower wins) where it differs from the model's.
     """
@@ -68,7 +71,7 @@ class Block(Strict):
             raise ValueError("cross needs a mixer and residual pre, post or none")
         if self.layer_scale and self.residual != "pre":
             raise ValueError("layer_scale goes with residual pre only")
-        if (self.mixer is None or self.ffn is None) and self.residual.startswith("parallel"):
+        if (self.mixer is None or self.ffn is None) and self.residual not in ONE_BRANCH:
             raise ValueError(f"residual {self.residual} needs both a mixer and an ffn")
         return self
 

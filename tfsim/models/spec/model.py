@@ -11,6 +11,7 @@ from tfsim.errors import InputError, quote
 from tfsim.files import not_a_flag
 from tfsim.models.spec.base import RMS_NORM, Count, Flag, Norm, Real, Size, Strict, known_format
 from tfsim.models.spec.block import Block
+from tfsim.models.spec.disentangled import Disentangled
 from tfsim.models.spec.dit import Condition
 from tfsim.models.spec.ffn import ActivationName
 from tfsim.models.spec.frontends import Frontend, PatchFrontend
@@ -167,10 +168,28 @@ class ModelSpec(Strict):
             raise ValueError("a block has residual adaln, but the model has no condition")
         if self.encoder is None and any(block.cross for block in self.blocks.values()):
             raise ValueError("a block has cross, but the model has no encoder")
+        far = self.relative_positions is not None and self.relative_positions.kind == "disentangled"
+        if far != any(isinstance(block.mixer, Disentangled) for block in self.blocks.values()):
+            raise ValueError("relative_positions of kind disentangled and disentangled attention need each other")
         if self.encoder is not None and self.encoder.encoder is not None:
             raise ValueError("encoder.encoder: an encoder has none of its own")
         if self.shared_embeddings and (self.encoder is None or self.encoder.vocab_size != self.vocab_size):
             raise ValueError("shared_embeddings needs an encoder with the same vocab_size")
+        return self
+
+    @model_validator(mode="after")
+    def _streams(self) -> ModelSpec:
+        blocks = self.blocks.values()
+        if self.hyper_streams > 1 and any(
+            block.mixer is None or block.ffn is None or block.cross or block.residual != "pre" for block in blocks
+        ):
+            raise ValueError(
+                "hyper_streams: hyper-connections are around a mixer and an ffn, with residual pre, no cross"
+            )
+        if self.per_layer_input is not None and (
+            self.hyper_streams > 1 or any(block.residual not in ("pre", "output", "sandwich") for block in blocks)
+        ):
+            raise ValueError("per_layer_input needs residual pre, output or sandwich, and hyper_streams 1")
         return self
 
     @model_validator(mode="after")
@@ -185,6 +204,10 @@ class ModelSpec(Strict):
             raise ValueError("vision: an image holds fewer patches than the merger makes a token of")
         if isinstance(self.head, Merger) and self.head.joins_encoder and self.encoder is None:
             raise ValueError("head.joins_encoder: the model has no encoder")
+        if isinstance(self.head, Merger) and self.head.taps > self.n_layers:
+            raise ValueError(
+                f"head.taps: {self.head.taps} mergers on earlier layers, of which there are {self.n_layers}"
+            )
         return self
 
     @cached_property
@@ -221,6 +244,11 @@ class ModelSpec(Strict):
         inner = ((VISION, self.vision), (ENCODER, self.encoder))
         before = (tuple(f"{prefix}{name}" for name in stack) for prefix, spec in inner if spec for stack in spec.stacks)
         return (*before, self.layer_blocks)
+
+    @property
+    def own_len(self) -> int | None:
+        """Positions of a sequence unless told otherwise: what the frontend makes, else ``max_seq_len``."""
+        return self.frontend.seq_len if self.frontend else self.max_seq_len
 
     @property
     def tokens_per_image(self) -> int:
