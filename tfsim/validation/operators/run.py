@@ -182,7 +182,7 @@ def _predict_variant(
         out.loc[clear.index[clear], "skipped"] = str(error)
     predicted = out.loc[rows.index, "predicted"]
     lost = ~((predicted > 0) & np.isfinite(predicted)) & (out.loc[rows.index, "skipped"] == "")
-    out.loc[lost.index[lost], "skipped"] = "a size is missing, not positive or implausible"
+    out.loc[lost.index[lost], "skipped"] = "a size the formula needs is missing"
 
 
 def _constants(part: Part[Any], device: Device, variant: str, without_own: bool) -> Fitted[Any]:
