@@ -12,9 +12,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from tfsim.errors import InputError
+from tfsim.errors import InputError, quote
 from tfsim.files import data_dir, read_yaml
 from tfsim.hardware import Device, load_device
 
@@ -74,20 +75,68 @@ def has_relatives(device: Device) -> bool:
     return device.architecture in RELATIVES
 
 
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What stands behind the times of one class of operators on a device. ``own``: measured on it; ``source``: in
+    words; ``rows`` that were fitted on, and the median and 90th percentile of the error they leave, as shares: of the
+    devices that lend, where the constants are borrowed (the largest of each)."""
+
+    kind: str
+    variant: str
+    own: bool
+    source: str
+    rows: int
+    median_ape: float
+    p90_ape: float
+
+
+def calibrations(device: Device) -> list[Calibration]:
+    """Per measured class of operators and variant, what ``device`` takes its constants from; of kernels first.
+
+    Raises InputError when a calibration file is malformed.
+    """
+    if not has_relatives(device) and not any(m.device == device.name for m in _measured()):
+        return []
+    found = []
+    for kind, variant in sorted({key for m in _measured() for key in m.tables}):
+        try:
+            lenders, own, source = _lenders(kind, device.name, _family(device), variant, False)
+        except InputError:
+            continue  # nobody near it has been measured
+        tables = [m.tables[kind, variant] for m in lenders]
+        worst = [max(t.error[name] for t in tables) for name in ("median_ape", "p90_ape")]
+        found.append(Calibration(kind, variant, own, source, sum(t.rows for t in tables), *worst))
+    return found
+
+
 @cache
 def _found(kind: str, cls: type[C], name: str, family: tuple[str, bool], variant: str, without: bool) -> Fitted[C]:
+    lenders, own, source = _lenders(kind, name, family, variant, without)
+    return Fitted(_mean([_read(cls, m, kind, variant) for m in lenders]), own, source)
+
+
+def _lenders(
+    kind: str, name: str, family: tuple[str, bool], variant: str, without: bool
+) -> tuple[list[_File], bool, str]:
+    """The files whose constants the device ``name`` takes, whether that is its own, and that in words."""
     measured = {m.device: m for m in _measured() if (kind, variant) in m.tables}
     own = measured.pop(name, None)
     if own is not None and not without:
-        return Fitted(_read(cls, own, kind, variant), True, f"measured on {name}")
+        return [own], True, f"measured on {name}"
     architecture, hbm = family
     relatives = (architecture, *RELATIVES.get(architecture, _DEFAULT_RELATIVES))
     for wanted in [(a, memory) for a in relatives for memory in (hbm, not hbm)]:
         kin = [m for m in measured.values() if m.family == wanted]
         if kin:
-            mean = _mean([_read(cls, m, kind, variant) for m in kin])
-            return Fitted(mean, False, f"borrowed from {', '.join(m.device for m in kin)} ({wanted[0]})")
+            return kin, False, f"borrowed from {', '.join(m.device for m in kin)} ({wanted[0]})"
     raise InputError(f"no calibration holds {kind} {variant}: run tfsim calibrate operators")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    constants: Mapping[str, float]
+    rows: int
+    error: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +144,7 @@ class _File:
     device: str
     family: tuple[str, bool]
     path: str
-    tables: Mapping[tuple[str, str], Mapping[str, Any]]
+    tables: Mapping[tuple[str, str], _Table]
 
 
 @cache
@@ -105,27 +154,57 @@ def _measured() -> tuple[_File, ...]:
 
 def _files() -> Iterator[_File]:
     for path in sorted((data_dir("hardware") / "calibration").glob("*.yaml")):
-        data = read_yaml(path)
         tables = {
-            (kind, variant): table
-            for kind, variants in data.get("operators", {}).items()
-            for variant, table in variants.items()
+            (kind, variant): _table(path, f"operators.{kind}.{variant}", table)
+            for kind, variants in _mapping(path, "operators", read_yaml(path).get("operators", {})).items()
+            for variant, table in _mapping(path, f"operators.{kind}", variants).items()
         }
         yield _File(path.stem, _family(load_device(path.stem)), str(path), tables)
 
 
+def _table(path: Path, where: str, table: Any) -> _Table:
+    parts = _mapping(path, where, table)
+    values, fitted_on, error = (
+        _mapping(path, f"{where}.{name}", parts.get(name)) for name in ("constants", "fitted_on", "error")
+    )
+    for field_name, group, names in (
+        ("constants", values, values),
+        ("fitted_on", fitted_on, ["rows"]),
+        ("error", error, ["median_ape", "p90_ape"]),
+    ):
+        for name in names:
+            value = group.get(name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                raise InputError(f"{path}: {where}.{field_name}.{name}: {quote(value)} is not a number from 0 up")
+    return _Table(values, fitted_on["rows"], error)
+
+
+def _mapping(path: Path, where: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{path}: {where}: {quote(value)} is not 'key: value' pairs")
+    return value
+
+
 def _read(cls: type[C], file: _File, kind: str, variant: str) -> C:
-    values = file.tables[kind, variant]["constants"]
-    expected = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    if set(values) != expected:
-        wrong = ", ".join(sorted(expected ^ set(values)))
-        raise InputError(f"{file.path}: operators.{kind}.{variant}: {wrong}: not the constants of this version")
+    values = file.tables[kind, variant].constants
+    table = {f.name: f.metadata for f in fields(cls)}  # type: ignore[arg-type]
+    where = f"{file.path}: operators.{kind}.{variant}"
+    if set(values) != set(table):
+        wrong = ", ".join(sorted(set(table) ^ set(values)))
+        raise InputError(f"{where}: {wrong}: not the constants of this version")
+    for name, value in values.items():
+        # files keep four digits, so a constant at a bound may lie just outside
+        if not 0.999 * table[name]["low"] <= value <= 1.001 * table[name]["high"]:
+            limits = f"{table[name]['low']:g} to {table[name]['high']:g}"
+            raise InputError(f"{where}.{name}: {value:g} is outside of {limits}")
     return cls(**values)
 
 
 def _mean(found: list[C]) -> C:
     """Geometric mean, constant by constant (they are scales: times, rates, fractions)."""
     first = found[0]
+    if len(found) == 1:
+        return first  # to the last digit
     return type(first)(
         **{
             f.name: math.exp(sum(math.log(getattr(x, f.name)) for x in found) / len(found))

@@ -87,11 +87,11 @@ def calibration_file(device: str) -> Path:
 
 
 def calibration_text(found: dict[str, Any], path: Path) -> str:
-    """The YAML text of ``found``, with the classes that the file at ``path`` holds and ``found`` does not.
+    """The YAML text of ``found``, with the classes and variants that the file at ``path`` holds and ``found`` does not.
 
     Raises InputError when that file is malformed.
     """
     operators = read_yaml(path).get("operators", {}) if path.exists() else {}
-    merged = {**operators, **found["operators"]}
-    ordered = {kind: merged[kind] for kind in sorted(merged)}
+    kinds = sorted({*operators, *found["operators"]})
+    ordered = {kind: {**operators.get(kind, {}), **found["operators"].get(kind, {})} for kind in kinds}
     return yaml.safe_dump({**found, "operators": ordered}, sort_keys=False, width=120)
