@@ -13,7 +13,7 @@ import yaml
 from tfsim.errors import InputError
 from tfsim.hardware import load_device
 from tfsim.timing import constants as module
-from tfsim.timing.constants import Fitted, constant, constants, forget, has_relatives
+from tfsim.timing.constants import Calibration, Fitted, calibrations, constant, constants, forget, has_relatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,14 @@ def test_files_of_another_shape(write: Write, text: str) -> None:
     with pytest.raises(InputError) as error:
         found("h100")
     assert str(path) in str(error.value)
+
+
+def test_what_stands_behind_a_devices_times(write: Write) -> None:
+    write("h100-sxm-80gb", start=1e-6, speed=0.4)
+    [own], [borrowed] = (calibrations(load_device(name)) for name in ("h100", "h200"))
+    assert own == Calibration("made", "up", True, "measured on h100-sxm-80gb", 9, 0.1, 0.2)
+    assert (borrowed.own, borrowed.source, borrowed.rows) == (False, "borrowed from h100-sxm-80gb (hopper)", 9)
+    assert calibrations(load_device("tpu-v5p")) == []
 
 
 def test_means_are_geometric() -> None:

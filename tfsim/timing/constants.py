@@ -91,18 +91,19 @@ class Calibration:
 
 
 def calibrations(device: Device) -> list[Calibration]:
-    """Per measured class of operators and variant, what ``device`` takes its constants from; of kernels first.
+    """Per measured class of operators and variant, what ``device`` takes its constants from. Empty where it takes none:
+    then its times are a roofline.
 
     Raises InputError when a calibration file is malformed.
     """
-    if not has_relatives(device) and not any(m.device == device.name for m in _measured()):
-        return []
     found = []
     for kind, variant in sorted({key for m in _measured() for key in m.tables}):
         try:
             lenders, own, source = _lenders(kind, device.name, _family(device), variant, False)
         except InputError:
             continue  # nobody near it has been measured
+        if not own and not has_relatives(device):
+            continue
         tables = [m.tables[kind, variant] for m in lenders]
         worst = [max(t.error[name] for t in tables) for name in ("median_ape", "p90_ape")]
         found.append(Calibration(kind, variant, own, source, sum(t.rows for t in tables), *worst))
