@@ -11,6 +11,7 @@ import yaml
 
 from tests.validation.samples import GEMM_TEXT, lines
 from tfsim.cli.main import main
+from tfsim.files import data_dir
 
 VALIDATE = ["validate", "operators", "--data"]
 CALIBRATE = ["calibrate", "operators", "--device", "h100", "--data"]
@@ -115,6 +116,16 @@ def test_bad_places(command: list[str], data: Path, tmp_path: Path, capsys: pyte
     assert "no file with the columns of an operator table" in message([*command, str(empty)], capsys)
     (tmp_path / "text.csv.gz").write_text(GEMM_TEXT)  # not compressed, whatever its name says
     assert "cannot read as CSV" in message([*command, str(tmp_path / "text.csv.gz")], capsys)
+
+
+def test_a_device_that_is_not_among_the_profiles(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = (data_dir("hardware") / "devices" / "l4.yaml").read_text().replace("name: l4\n", "name: my-gpu\n", 1)
+    path = tmp_path / "my-gpu.yaml"
+    path.write_text("\n".join(line for line in profile.splitlines() if not line.startswith("aliases")))
+    found = message(["calibrate", "operators", "--device", str(path), "--data", str(data)], capsys)
+    assert "my-gpu is not among the profiles: put its file into" in found and "or give --out" in found
 
 
 def test_bad_options(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tfsim.errors import InputError
 from tfsim.files import data_dir, read_yaml
-from tfsim.hardware import load_device
+from tfsim.hardware import list_devices, load_device
 from tfsim.timing.machine import Machine, machine
 from tfsim.units import Array
 from tfsim.validation.operators.fit import fit
@@ -82,7 +82,13 @@ def _fitted(part: Part[Any], variant: str, rows: pd.DataFrame, facts: Machine, f
 
 
 def calibration_file(device: str) -> Path:
-    """Where the constants of ``device`` are kept."""
+    """Where the constants of ``device``, a canonical name, are kept.
+
+    Raises InputError for a device that is described elsewhere than among the profiles, where nothing would find them.
+    """
+    if device not in [entry.name for entry in list_devices()]:
+        folder = data_dir("hardware") / "devices"
+        raise InputError(f"{device} is not among the profiles: put its file into {folder} first, or give --out")
     return data_dir("hardware") / "calibration" / f"{device}.yaml"
 
 
