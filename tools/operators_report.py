@@ -129,12 +129,12 @@ TARGETS = (
 )  # fmt: skip
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Read the data, write the report and its plots."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", required=True, type=Path, help="a folder of operator measurements")
     parser.add_argument("--out", type=Path, default=ROOT / "reports", help="where operators.md goes")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     report = validate_operators(options.data)
     without = validate_operators(options.data, leave_out=True)
     tables = {name.split(".")[0]: rows for name, rows in report.rows.items()}
@@ -228,9 +228,9 @@ def left_out_table(report: OperatorReport, without: OperatorReport) -> list[str]
     lines = [
         "## Leave one device out",
         "",
-        "The same rows predicted from the constants of the device's relatives and its own datasheet, as if it had not",
-        "been measured: what users of unmeasured chips get. Where another chip of its die or generation is measured,",
-        "the aim is at most twice the calibrated error; elsewhere another generation lends, shown in italics.",
+        "The rows that were fitted on, predicted from the constants of the device's relatives and its own datasheet,",
+        "as if it had not been measured: what users of unmeasured chips get. Where another chip of its generation",
+        "is measured, the aim is at most twice the calibrated error; elsewhere another generation lends, in italics.",
         "Classes that nobody near it was measured for are missing here.",
         "",
         "| file | constants | device | lent by | rows | own median | p90 | left out median | p90 | ratio |",
@@ -238,7 +238,8 @@ def left_out_table(report: OperatorReport, without: OperatorReport) -> list[str]
     ]
     for file, rows in report.rows.items():
         other = without.rows[file]
-        both = (rows["skipped"] == "") & (other["skipped"] == "") & rows["constants"].str.startswith("measured on")
+        both = (rows["skipped"] == "") & (other["skipped"] == "") & own(rows)
+        both &= rows["constants"].str.startswith("measured on")
         by = [rows["part"], rows["device"], other["constants"].str.removeprefix("borrowed from ")]
         for (part, device, lender), calibrated in rows[both].groupby([column[both] for column in by]):
             mine, left = statistics(calibrated), statistics(other.loc[calibrated.index])
@@ -449,7 +450,7 @@ def draw(picture: Picture, rows: Rows) -> Any:
     return figure
 
 
-_DOTS, _BINS, _FEWEST = 250, 14, 6
+_DOTS, _BINS, _FEWEST = 200, 14, 6
 
 
 def residuals(axis: Any, size: Any, rows: Rows, colour: str, *, alone: bool) -> None:
