@@ -30,10 +30,11 @@ def operators(
     Classes that the data have no rows for stay as they are in the file.
     """
     from tfsim.files import write_text
+    from tfsim.hardware import load_device
     from tfsim.validation.operators.calibrate import calibrate, calibration_file, calibration_text
 
+    path = calibration_file(load_device(device).name) if out is None else out
     found = calibrate(data, device)
-    path = calibration_file(found["device"]) if out is None else out
     write_text(path, calibration_text(found, path))
     if json:
         from tfsim.cli.output import print_json

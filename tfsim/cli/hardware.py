@@ -9,6 +9,7 @@ from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
     from tfsim.hardware import Device, System
+    from tfsim.timing.constants import Calibration
 
 app = new_app()
 
@@ -101,9 +102,49 @@ def _print(hardware: "Device | System") -> None:
     heading += [("note", note) for note in profile.notes]
     facts(heading, title=hardware.name)
     table(["figure", "value", "source"], figure_rows(hardware))
+    if not isinstance(hardware, System):
+        _print_kernel_times(hardware)
     prices = price_rows(hardware)
     if prices:
         table(["price", "term", "provider", "date", "note"], prices, title="Prices (dollars per device)")
+
+
+# What several devices do together: a system's, and shown only where it was measured on the device.
+_TOGETHER = ("bridge", "collective", "engine", "expert_alltoall", "reduce")
+
+
+def _print_kernel_times(device: "Device") -> None:
+    """Whether the times of its kernels rest on measurements of it, and how far off they are, class by class."""
+    from tfsim.cli.output import facts, table
+    from tfsim.timing.constants import calibrations
+
+    groups: dict[tuple[str, str], list[Calibration]] = {}
+    for found in calibrations(device):
+        if found.own or found.kind not in _TOGETHER:
+            groups.setdefault((found.kind, found.source), []).append(found)
+    if not groups:
+        nearest = "a roofline: no device of its architecture, or near it, has been measured"
+        facts([("kernel times", nearest)])
+        return
+    rows = [
+        [
+            kind.replace("_", " "),
+            ", ".join(one.variant for one in found),
+            source,
+            _largest([one.median_ape for one in found]),
+            _largest([one.p90_ape for one in found]),
+        ]
+        for (kind, source), found in groups.items()
+    ]
+    table(
+        ["kernels", "variants", "constants", "median error", "90 % within"],
+        rows,
+        title="Kernel times (borrowed: the error is that of the devices that lend; here it may be twice as much)",
+    )
+
+
+def _largest(shares: list[float]) -> str:
+    return f"{max(shares):.0%}"
 
 
 def _level(size: int | None, topology: str) -> str:

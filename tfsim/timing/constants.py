@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from tfsim.errors import InputError
+from tfsim.errors import InputError, quote
 from tfsim.files import data_dir, read_yaml
 from tfsim.hardware import Device, load_device
 
@@ -77,12 +77,54 @@ def has_relatives(device: Device) -> bool:
     return device.architecture in RELATIVES
 
 
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What stands behind the times of one class of operators on a device. ``own``: measured on it; ``source``: in
+    words; ``rows`` that were fitted on, and the median and 90th percentile of the error they leave, as shares: of the
+    devices that lend, where the constants are borrowed (the largest of each)."""
+
+    kind: str
+    variant: str
+    own: bool
+    source: str
+    rows: int
+    median_ape: float
+    p90_ape: float
+
+
+def calibrations(device: Device) -> list[Calibration]:
+    """Per measured class of operators and variant, what ``device`` takes its constants from. Empty where it takes none:
+    then its times are a roofline.
+
+    Raises InputError when a calibration file is malformed.
+    """
+    found = []
+    for kind, variant in sorted({key for m in _measured() for key in m.tables}):
+        try:
+            lenders, own, source = _lenders(kind, device.name, _family(device), variant, False)
+        except InputError:
+            continue  # nobody near it has been measured
+        if not own and not has_relatives(device):
+            continue
+        tables = [m.tables[kind, variant] for m in lenders]
+        worst = [max(t.error[name] for t in tables) for name in ("median_ape", "p90_ape")]
+        found.append(Calibration(kind, variant, own, source, sum(t.rows for t in tables), *worst))
+    return found
+
+
 @cache
 def _found(kind: str, cls: type[C], name: str, family: tuple[str, bool], variant: str, without: bool) -> Fitted[C]:
+    lenders, own, source = _lenders(kind, name, family, variant, without)
+    values = _mean([_read(cls, m, kind, variant) for m in lenders])
+    return Fitted(values, own, source, max(m.tables[kind, variant].error["median_ape"] for m in lenders))
+
+
+def _lenders(
+    kind: str, name: str, family: tuple[str, bool], variant: str, without: bool
+) -> tuple[list[_File], bool, str]:
+    """The files whose constants the device ``name`` takes, whether that is its own, and that in words."""
     if not without and name in _devices() and (kind, variant) in _file(name).tables:
-        return Fitted(
-            _read(cls, _file(name), kind, variant), True, f"measured on {name}", _error([_file(name)], kind, variant)
-        )
+        return [_file(name)], True, f"measured on {name}"
     others: dict[tuple[str, bool], list[_File]] = {m.family: [] for m in _measured()}
     for file in _measured():
         if file.device != name and (kind, variant) in file.tables:
@@ -92,10 +134,15 @@ def _found(kind: str, cls: type[C], name: str, family: tuple[str, bool], variant
     for wanted in [(a, memory) for a in relatives for memory in (hbm, not hbm)]:
         kin = others.get(wanted, [])
         if kin:
-            mean = _mean([_read(cls, m, kind, variant) for m in kin])
-            words = f"borrowed from {', '.join(m.device for m in kin)} ({wanted[0]})"
-            return Fitted(mean, False, words, _error(kin, kind, variant))
+            return kin, False, f"borrowed from {', '.join(m.device for m in kin)} ({wanted[0]})"
     raise InputError(f"no calibration holds {kind} {variant}: run tfsim calibrate operators")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    constants: Mapping[str, float]
+    rows: int
+    error: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +150,7 @@ class _File:
     device: str
     family: tuple[str, bool]
     path: str
-    tables: Mapping[tuple[str, str], Mapping[str, Any]]
+    tables: Mapping[tuple[str, str], _Table]
 
 
 def _folder() -> Path:
@@ -124,27 +171,57 @@ def _measured() -> tuple[_File, ...]:
 def _file(name: str) -> _File:
     """A device's file: parsing one takes a tenth of a second, so only those asked for are read."""
     path = _folder() / f"{name}.yaml"
-    operators = read_yaml(path).get("operators", {})
-    tables = {(kind, variant): table for kind, held in operators.items() for variant, table in held.items()}
+    tables = {
+        (kind, variant): _table(path, f"operators.{kind}.{variant}", table)
+        for kind, variants in _mapping(path, "operators", read_yaml(path).get("operators", {})).items()
+        for variant, table in _mapping(path, f"operators.{kind}", variants).items()
+    }
     return _File(name, _family(load_device(name)), str(path), tables)
 
 
+def _table(path: Path, where: str, table: Any) -> _Table:
+    parts = _mapping(path, where, table)
+    values, fitted_on, error = (
+        _mapping(path, f"{where}.{name}", parts.get(name)) for name in ("constants", "fitted_on", "error")
+    )
+    for field_name, group, names in (
+        ("constants", values, values),
+        ("fitted_on", fitted_on, ["rows"]),
+        ("error", error, ["median_ape", "p90_ape"]),
+    ):
+        for name in names:
+            value = group.get(name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                raise InputError(f"{path}: {where}.{field_name}.{name}: {quote(value)} is not a number from 0 up")
+    return _Table(values, fitted_on["rows"], error)
+
+
+def _mapping(path: Path, where: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{path}: {where}: {quote(value)} is not 'key: value' pairs")
+    return value
+
+
 def _read(cls: type[C], file: _File, kind: str, variant: str) -> C:
-    values = file.tables[kind, variant]["constants"]
-    expected = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    if set(values) != expected:
-        wrong = ", ".join(sorted(expected ^ set(values)))
-        raise InputError(f"{file.path}: operators.{kind}.{variant}: {wrong}: not the constants of this version")
+    values = file.tables[kind, variant].constants
+    table = {f.name: f.metadata for f in fields(cls)}  # type: ignore[arg-type]
+    where = f"{file.path}: operators.{kind}.{variant}"
+    if set(values) != set(table):
+        wrong = ", ".join(sorted(set(table) ^ set(values)))
+        raise InputError(f"{where}: {wrong}: not the constants of this version")
+    for name, value in values.items():
+        # files keep four digits, so a constant at a bound may lie just outside
+        if not 0.999 * table[name]["low"] <= value <= 1.001 * table[name]["high"]:
+            limits = f"{table[name]['low']:g} to {table[name]['high']:g}"
+            raise InputError(f"{where}.{name}: {value:g} is outside of {limits}")
     return cls(**values)
-
-
-def _error(files: list[_File], kind: str, variant: str) -> float:
-    return max(float(file.tables[kind, variant]["error"]["median_ape"]) for file in files)
 
 
 def _mean(found: list[C]) -> C:
     """Geometric mean, constant by constant (they are scales: times, rates, fractions)."""
     first = found[0]
+    if len(found) == 1:
+        return first  # to the last digit
     return type(first)(
         **{
             f.name: math.exp(sum(math.log(getattr(x, f.name)) for x in found) / len(found))

@@ -30,22 +30,23 @@ _K_PER_SPLIT = 256  # a share of k shorter than this is not worth a core
 class MatmulConstants:
     """Fitted constants of a matmul kernel family on a device.
 
-    ``launch``: a kernel of no work. ``fill``: filling, draining and writing a tile of 128 x 128. ``energy``: how far
-    busy matrix units pull the clock down: what a FLOP takes, over the power limit, as time added. ``wave``: how much of
-    a part-filled last wave is lost. ``intake``: operand bytes that a core takes in per clock. ``memory``: achieved
-    fraction of the bandwidth. ``spread``: how many times over all cores together could draw it. ``resident``: fraction
-    of the cache that a working set may fill and stay; ``cache_speed``: the cache's bandwidth over the memory's.
-    ``serial``: how much of the lesser bounds does not hide behind the greatest. ``split``: a second kernel that adds
-    the shares of k; ``split_speed``: its bandwidth over the memory's.
+    ``launch``: a kernel of no work. ``fill``: filling, draining and writing a tile of 128 x 128. ``energy``: of a FLOP
+    with all that feeds it: its power at the peak rate, over the power limit, is what the clock of busy matrix units
+    gives way to. ``wave``: how much of a part-filled last wave is lost. ``intake``: operand bytes that a core takes in
+    per clock, ``draw``: of those that come from memory or the cache the first time. ``memory``: achieved
+    fraction of the bandwidth. ``resident``: fraction of the cache that a working set may fill and stay;
+    ``cache_speed``: the cache's bandwidth over the memory's. ``serial``: how much of the lesser bounds does not hide
+    behind the greatest. ``split``: a second kernel that adds the shares of k; ``split_speed``: its bandwidth over the
+    memory's.
     """
 
     launch: float = constant(2.5e-6, 0.3e-6, 2e-5, unit="s")
     fill: float = constant(1e-6, 1e-8, 2e-5, unit="s")
-    energy: float = constant(1e-13, 1e-15, 1e-11, unit="J per FLOP")
+    energy: float = constant(6e-13, 1e-14, 5e-12, unit="J per FLOP")
     wave: float = constant(0.3, 0.02, 1)
     intake: float = constant(60, 5, 600, unit="bytes per clock")
     memory: float = constant(0.85, 0.3, 1)
-    spread: float = constant(2, 1, 20)
+    draw: float = constant(40, 5, 600, unit="bytes per clock")
     resident: float = constant(0.5, 0.02, 2)
     cache_speed: float = constant(1.5, 1, 8)
     serial: float = constant(0.2, 0.01, 1)
@@ -110,8 +111,11 @@ def _fastest(sizes: Array, machine: Machine, c: MatmulConstants, peak: Number) -
         inside = (between + passed) / (c.resident * machine.cache)
         held = np.where(between > 0, 1 / (1 + inside**4), 0)
     carried = (weights + passed) / (machine.bandwidth * (held * c.cache_speed + (1 - held) * c.memory))
+    drawn = (weights + passed) / (c.draw * machine.clock)  # by one core alone
     gathered = m * n * (8 / (machine.bandwidth * c.split_speed))
-    limit = np.maximum(1, np.floor(k / _K_PER_SPLIT))
+    limit = k / _K_PER_SPLIT
+    # the clock gives way smoothly as the demand nears the limit, and holds the power there beyond it
+    excess = (1 + (c.energy * peak / machine.tdp) ** 3) ** (1 / 3) - 1
     best: Array = np.full_like(m, np.inf)
     for rows, columns in TILES:
         tiles = np.ceil(m / rows) * np.ceil(n / columns)
@@ -119,17 +123,18 @@ def _fastest(sizes: Array, machine: Machine, c: MatmulConstants, peak: Number) -
         taken = k * a_bytes * ((rows + columns) / (c.intake * machine.clock))
         fill = c.fill * rows * columns / _TILE
         # the rest of the tiles multiplies zeros, which takes little power
-        heat = c.energy * peak / machine.tdp * (m * n / (tiles * (rows * columns))) ** 2
+        heat = excess * (m * n / (tiles * (rows * columns))) ** 2
+        # more shares than this take longer to add up than they save
+        most = np.maximum(1, np.minimum(limit, np.sqrt((work + taken + drawn / tiles) / gathered)))
         for target in SPLITS:
-            shares = np.clip(np.floor(machine.cores * target / tiles), 1, limit) if target else 1.0
+            shares = np.clip(np.floor(machine.cores * target / tiles), 1, most) if target else 1.0
             waves = tiles * shares / machine.cores
-            whole = np.ceil(waves)
-            turns = np.maximum(1, waves + c.wave * (whole - waves))
+            turns = np.maximum(1, waves + c.wave * (np.ceil(waves) - waves))
             one = work / shares
-            busy = waves / whole * one / (one + fill)
+            busy = waves / turns * one / (one + fill)
             compute = turns * (one * (1 + heat * busy * busy) + fill)
             intake = turns * taken / shares
-            memory = carried / np.minimum(1, waves * c.spread)
+            memory = np.maximum(carried, drawn / np.minimum(tiles * shares, machine.cores))
             longest = np.maximum(np.maximum(compute, intake), memory)
             time = longest + c.serial * (compute + intake + memory - longest)
             if target:

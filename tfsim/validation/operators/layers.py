@@ -231,7 +231,7 @@ def _faults(frame: pd.DataFrame, device: Device) -> pd.Series[str]:
 
 LAYERS = Table(
     "layers",
-    frozenset({"device", "timing", "model", "tp", "layer", "tokens", "time_s"}),
+    frozenset({"device", "timing", "model", "tp", "layer", "tokens", "batch", "q_len", "kv_len", "time_s"}),
     (
         Part("matmul", MatmulConstants, _products, _product, _product_roofline, fits_on=()),
         Part(

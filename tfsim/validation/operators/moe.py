@@ -224,13 +224,12 @@ GROUPED = Part("moe", MoEConstants, _several, _several_seconds, _several_rooflin
 
 MOE = Table(
     "moe",
-    frozenset(
-        {"device", "timing", "part", "dtype", "kernel", "tokens", "topk", "experts", "moe_tp", "moe_ep", "time_s"}
-    ),
+    frozenset({"device", "timing", "part", "dtype", "kernel", "gated", "tokens", "hidden", "inter", "topk", "experts",
+               "moe_tp", "moe_ep", "distribution", "phase", "num_local_experts", "tokens_per_expert", "time_s"}),
     (
         Part("moe", MoEConstants, fused_variant, _fused, _roofline),
         Part("moe", MoEConstants, product_variant, _product, _roofline, borrow=_kernel),
     ),
     _faults,
     group=("source", "device", "dtype", "kernel"),
-)
+)  # fmt: skip

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tfsim.errors import InputError, unknown
+from tfsim.errors import InputError, quote, unknown
 from tfsim.hardware import Device, load_device
 from tfsim.timing.constants import Fitted, constants
 from tfsim.timing.machine import machine
-from tfsim.validation.operators.table import Part, Table, visible
+from tfsim.validation.operators.table import WORDS, Part, Table, visible
 from tfsim.validation.operators.tables import TABLES
 
 
@@ -86,6 +86,8 @@ def rows_as_csv(report: OperatorReport) -> str:
 def read_tables(data: str | Path) -> list[tuple[str, Table, pd.DataFrame]]:
     """(file name, table, rows) of a file, or of each file of a folder, whose columns are those of an operator table.
 
+    A file without a ``source`` column is a user's own: its source is "".
+
     Raises InputError when there is none, or a file cannot be read.
     """
     path = Path(data)
@@ -101,14 +103,26 @@ def read_tables(data: str | Path) -> list[tuple[str, Table, pd.DataFrame]]:
             frame = pd.read_csv(file, low_memory=False)
         except (OSError, ValueError, gzip.BadGzipFile, EOFError) as error:
             raise InputError(f"{file}: cannot read as CSV: {str(error).splitlines()[0]}") from None
+        if not isinstance(frame.index, pd.RangeIndex):
+            raise InputError(f"{file}: lines have more cells than the header")
         table = table_of(frame)
         if table is not None:
-            found.append((file.name, table, frame))
+            _check_numbers(file, table, frame)
+            found.append((file.name, table, frame if "source" in frame else frame.assign(source="")))
         elif path.is_file():
             raise InputError(f"{file}: the columns are those of no operator table ({', '.join(TABLES)})")
     if not found:
         raise InputError(f"{data}: no file with the columns of an operator table ({', '.join(TABLES)})")
     return found
+
+
+def _check_numbers(file: Path, table: Table, frame: pd.DataFrame) -> None:
+    """Raises InputError for the first cell of a column of numbers that holds something else (an empty one may be)."""
+    for column in sorted(table.columns.difference(WORDS)):
+        wrong = frame.index[frame[column].notna() & pd.to_numeric(frame[column], errors="coerce").isna()]
+        if len(wrong):
+            cell = quote(str(frame[column][wrong[0]]))
+            raise InputError(f"{file}: line {wrong[0] + 2}: {column}: {cell} is not a number")
 
 
 def table_of(frame: pd.DataFrame) -> Table | None:
@@ -123,7 +137,6 @@ def predict(table: Table, frame: pd.DataFrame, *, without_own: bool = False) -> 
     ``without_own``: from the constants of a device's relatives, as if it had not been measured.
     """
     out = frame.copy()
-    measured = pd.to_numeric(frame["time_s"], errors="coerce")
     out["part"], out["variant"], out["constants"], out["skipped"] = "", "", "", ""
     out["predicted"], out["baseline"] = np.nan, np.nan
     for name, rows in frame.groupby("device", sort=True):
@@ -140,8 +153,8 @@ def predict(table: Table, frame: pd.DataFrame, *, without_own: bool = False) -> 
             for variant, chosen in rows.groupby(variants):
                 if variant:
                     _predict_variant(part, str(variant), chosen, device, facts, out, without_own)
-    bad = ~(measured > 0)
-    out.loc[bad, "skipped"] = "time_s: not a positive number"
+    out.loc[frame["device"].isna(), "skipped"] = "device: none is stated"
+    out.loc[~((frame["time_s"] > 0) & np.isfinite(frame["time_s"])), "skipped"] = "time_s: not a positive number"
     out.loc[(out["part"] == "") & (out["skipped"] == ""), "skipped"] = "no formula for this kind of row"
     return out
 
@@ -160,13 +173,15 @@ def _predict_variant(
     out.loc[rows.index, "variant"] = variant
     try:
         found = _constants(part, device, variant, without_own)
-        out.loc[rows.index, "predicted"] = part.seconds(seen, facts, found.values, variant)
-        out.loc[rows.index, "baseline"] = part.roofline(seen, facts, variant)
+        with np.errstate(all="ignore"):  # sizes that are missing or absurd give no time, and are counted below
+            out.loc[rows.index, "predicted"] = part.seconds(seen, facts, found.values, variant)
+            out.loc[rows.index, "baseline"] = part.roofline(seen, facts, variant)
         out.loc[rows.index, "constants"] = found.source
     except InputError as error:
         clear = out.loc[rows.index, "skipped"] == ""
         out.loc[clear.index[clear], "skipped"] = str(error)
-    lost = out.loc[rows.index, "predicted"].isna() & (out.loc[rows.index, "skipped"] == "")
+    predicted = out.loc[rows.index, "predicted"]
+    lost = ~((predicted > 0) & np.isfinite(predicted)) & (out.loc[rows.index, "skipped"] == "")
     out.loc[lost.index[lost], "skipped"] = "a size the formula needs is missing"
 
 

@@ -86,7 +86,9 @@ def _roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Array:
 
 SCANS = Table(
     "scans",
-    frozenset({"device", "timing", "kind", "kernel", "batch_size", "seq_len", "nheads", "num_v_heads", "time_s"}),
+    frozenset({"device", "timing", "kind", "kernel", "batch_size", "seq_len", "d_conv", "nheads", "head_dim",
+               "n_groups", "d_state", "chunk_size", "num_k_heads", "head_k_dim", "num_v_heads", "head_v_dim",
+               "time_s"}),
     (
         Part("stream_scan", StreamConstants, _variants(_STREAM), _seconds, _roofline),
         Part("update_scan", UpdateConstants, _variants(_UPDATE), _seconds, _roofline),
@@ -95,4 +97,4 @@ SCANS = Table(
     ),
     no_faults,
     group=("device", "kind", "kernel"),
-)
+)  # fmt: skip

@@ -20,6 +20,15 @@ from tfsim.units import Array
 C = TypeVar("C")
 
 HIDDEN = ("time_s", "source", "name", "model", "node")  # what no predictor sees
+# Columns that hold words; the others of a table hold numbers.
+WORDS = (
+    "source", "device", "timing", "name", "model", "node", "dtype", "kv_dtype", "phase", "part", "kernel",
+    "distribution", "op", "library", "kind", "layer",
+)  # fmt: skip
+# Whose published rows are in the tables: of these a fit uses only those that a part names, the others stay a test.
+MEASURERS = (
+    "aiconfigurator", "deepgemm", "infersim", "llmcompass", "llmservingsim", "simumax", "vidur", "vtrain",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,8 +38,9 @@ class Part(Generic[C]):
     ``kind`` and ``constants``: the class of constants in the calibration files. ``variant``: of each row, its variant
     of them ("" where the row is not of this part). ``seconds``: predicted times of rows of one variant.
     ``roofline``: the baseline, the longer of FLOPs over the peak and bytes over the bandwidth. ``borrow``: for a
-    variant nobody fits, the one whose constants it takes. ``fits_on``: sources whose rows a fit may use, of which it
-    uses ``fit_rows``. ``published``: constants that are published figures, by device, where they are not fitted.
+    variant nobody fits, the one whose constants it takes. ``fits_on``: published sources whose rows a fit may use (a
+    part that has none is never fitted), of which it uses ``fit_rows``; rows of nobody in ``MEASURERS`` are a user's own
+    and fitted too. ``published``: constants that are published figures, by device, where they are not fitted.
     """
 
     kind: str
@@ -46,7 +56,8 @@ class Part(Generic[C]):
 
 @dataclass(frozen=True)
 class Table:
-    """One file of measurements. ``columns``: those that a file of this class has; ``faults``: per row the named fault
+    """One file of measurements. ``columns``: those that a file of this class has (one without ``source`` is a user's
+    own); ``faults``: per row the named fault
     of the measurement that excludes it ("" for a good row); it may look at the measured time, the parts may not.
     ``group``: the columns that errors are grouped by. ``prepare``: adds what a name in the file stands for
     (the dimensions of a model), before names are hidden."""
