@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tfsim.timing.roofline import operator_time
+from tfsim.timing import operator_time
 
 import tfsim
 from tests import oracle_more as oracle

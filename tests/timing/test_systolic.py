@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tfsim.hardware import load_device
 from tfsim.software import software
-from tfsim.timing.host import HostConstants, chain_seconds, timed_seconds
+from tfsim.timing.host import HostConstants, exposed_dispatch, timed_seconds
 from tfsim.timing.machine import machine
 from tfsim.timing.systolic import OnChipConstants, SystolicConstants, on_chip_seconds, systolic_seconds
 from tfsim.units import Array, Number
@@ -51,7 +52,7 @@ def test_prefetched_weights_do_not_wait_for_memory() -> None:
 def test_host_launch_hides_behind_long_kernels() -> None:
     """Eager launch shows where kernels are short, not where they are long; a graph has gaps only."""
     eager, graph = software("eager"), software("graph")
-    assert chain_seconds(1e-4, 100, eager) == 100 * eager.dispatch_s
-    assert chain_seconds(1e-1, 100, eager) == 1e-1 + 100 * eager.gap_s
-    assert chain_seconds(1e-4, 100, graph) == 1e-4 + 100 * graph.gap_s
+    assert exposed_dispatch(1e-4, 100, eager) == pytest.approx(100 * eager.dispatch_s - 1e-4)
+    assert exposed_dispatch(1e-1, 100, eager) == 0
+    assert exposed_dispatch(1e-4, 100, graph) == 0
     assert timed_seconds(1e-5, HostConstants(call=3e-5)) == 4e-5

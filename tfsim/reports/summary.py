@@ -484,7 +484,16 @@ def _spaced(name: str) -> str:
 
 def confidence(result: ScenarioResult) -> str:
     """How far to trust the numbers, as the estimates say it."""
-    said = [f"training: {result.train.estimate.confidence}"] if result.train is not None else []
-    said += [f"serving: {result.serve.estimate.confidence}"] if result.serve is not None else []
+    parts: dict[str, str] = {}
+    if result.train is not None:
+        parts["training"] = result.train.estimate.confidence
+    if result.serve is not None:
+        parts["serving"] = result.serve.estimate.confidence
+    # both start with the kernels' times, which on one device are the same
+    kernels = {text.partition("; ")[0] for text in parts.values()}
+    if len(parts) == 2 and len(kernels) == 1:
+        said = [*kernels, *(f"{name}: {text.partition('; ')[2]}" for name, text in parts.items())]
+    else:
+        said = [f"{name}: {text}" for name, text in parts.items()]
     said += [result.compare.confidence] if result.compare is not None else []
     return "; ".join(said) or "counts alone, which are exact"

@@ -52,7 +52,7 @@ RELATIVES: Mapping[str, tuple[str, ...]] = {
     "blackwell-ultra": ("blackwell", "hopper", "ampere"),
     "xe2": ("ampere",),
 }
-_DEFAULT_RELATIVES = ("ampere", "hopper", "ada", "blackwell", "xe2")
+_DEFAULT_RELATIVES = ("ampere", "hopper", "ada", "blackwell", "xe2", "tpu-v6e")
 
 
 def constants(kind: str, cls: type[C], device: Device, variant: str, *, without_own: bool = False) -> Fitted[C]:

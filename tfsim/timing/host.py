@@ -1,7 +1,7 @@
 """What the host adds to kernels: launches one by one, compiled, or replayed from a captured graph.
 
 The host queues kernels ahead of the device, so between two synchronisations a chain of kernels takes the longer of two
-sums: the kernels with the gaps between them, or the host's dispatch of all of them. A short kernel after a long one
+sums: the kernels, or the host's dispatch of all of them. A short kernel after a long one
 hides its dispatch; only a chain whose kernels are on average shorter than a dispatch shows it. A captured graph has no
 dispatch. A call that is timed alone and waited for shows all of it: ``HostConstants``.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from tfsim.software import Software
 from tfsim.timing.constants import constant
-from tfsim.units import Array, Number
+from tfsim.units import Array, Number, maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,10 @@ class HostConstants:
     call: float = constant(3e-5, 2e-6, 2e-4, unit="s")
 
 
-def chain_seconds(busy: Number, kernels: Number, software: Software) -> Array:
-    """Seconds of a chain of ``kernels`` kernels that keep the device busy for ``busy`` seconds in all, between two
-    synchronisations: per kernel, ``software`` takes ``dispatch_s`` of the host and ``gap_s`` of the device."""
-    busy, kernels = np.asarray(busy, float), np.asarray(kernels, float)
-    return np.maximum(busy + kernels * software.gap_s, kernels * software.dispatch_s)
+def exposed_dispatch(busy: Number, kernels: Number, style: Software) -> Number:
+    """Seconds that a chain of ``kernels`` kernels waits for the host between two synchronisations: where dispatching
+    all of them takes longer than the ``busy`` seconds of the kernels themselves."""
+    return maximum(0, kernels * style.dispatch_s - busy)
 
 
 def timed_seconds(kernel: Number, c: HostConstants) -> Array:

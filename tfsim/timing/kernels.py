@@ -32,6 +32,7 @@ from tfsim.timing.matmul import MatmulConstants, QuantisedMatmulConstants, matmu
 from tfsim.timing.memory import bytes_seconds, published
 from tfsim.timing.moe import MoEConstants, even_load, grouped_seconds
 from tfsim.timing.scans import ChunkedConstants, chunked_delta_seconds
+from tfsim.timing.systolic import SystolicConstants, systolic_seconds
 from tfsim.units import Number, maximum
 
 MATRIX_KINDS = (
@@ -86,8 +87,11 @@ class Timer:
 
     def time(self, op: Operator, style: Software) -> KernelTime:
         """Device time of ``op``. Raises InputError when the device's profile lacks a figure that it needs."""
-        measured = has_relatives(self.device) and not (op.kind == "attention" and style.older_attention)
-        formula = _FORMULAS.get(op.kind) if measured else None
+        formula: Callable[[Timer, Operator], KernelTime | None] | None = None
+        if self.device.kind == "tpu":
+            formula = _systolic if op.kind in ("matmul", "convolution") else None
+        elif has_relatives(self.device) and not (op.kind == "attention" and style.older_attention):
+            formula = _FORMULAS.get(op.kind)
         found = None if formula is None else formula(self, op)
         return self.roofline(op, style) if found is None else found
 
@@ -122,8 +126,11 @@ def timer(device: Device) -> Timer:
 
 def basis(device: Device) -> str:
     """Where the kernel times of ``device`` come from, in words, with the error that the fits left."""
+    if device.kind == "tpu":
+        found = constants("systolic", SystolicConstants, device, "bfloat16")
+        return f"kernels: matmul {found.source} ({found.median_ape:.0%} median error), others a roofline"
     if not has_relatives(device):
-        return "kernels: a roofline at the device's achieved fractions, not measured"
+        return "kernels: a roofline at the device's achieved fractions, not fitted"
     matmul = constants("matmul", MatmulConstants, device, "bfloat16")
     prefill = constants("prefill_attention", PrefillConstants, device, _attention_family(device))
     said = [f"matmul {matmul.median_ape:.0%}", f"attention {prefill.median_ape:.0%} median error"]
@@ -295,6 +302,18 @@ def _delta_rule(timer: Timer, op: Operator) -> KernelTime | None:
     d = op.dims
     seconds = chunked_delta_seconds(d["rows"], d["chunks"] * d["chunk"], 1, 1, d["d_key"], d["d_value"], timer.facts, c)
     return KernelTime(seconds - c.launch, c.launch)
+
+
+def _systolic(timer: Timer, op: Operator) -> KernelTime:
+    """A matrix product on a TPU's systolic arrays; the one measured generation stands for all."""
+    c = timer.constants("systolic", SystolicConstants, "bfloat16")
+    side = 256 if timer.device.architecture in ("tpu-v6e", "tpu-v7") else 128
+    seconds = systolic_seconds(
+        op.dims["m"], op.dims["n"], op.dims["k"], timer.facts, c,
+        dtype=op.rate, weight_bytes=_weight_bytes(op), side=side,
+    )  # fmt: skip
+    copies = op.dims.get("copies", 1)
+    return KernelTime((seconds - c.launch) * copies, c.launch)
 
 
 def _memory_bound(timer: Timer, op: Operator) -> KernelTime:

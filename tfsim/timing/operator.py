@@ -11,7 +11,7 @@ from tfsim.operators.core import Operator
 from tfsim.software import Software
 from tfsim.timing.collectives import Groups, collective_seconds
 from tfsim.timing.kernels import MATRIX_KINDS, timer
-from tfsim.units import Number, maximum
+from tfsim.units import Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,6 @@ def operator_time(op: Operator, system: System, style: Software, groups: Groups)
     matrices = style.sustained if op.kind in MATRIX_KINDS else 1
     compute = np.where(bound, time.seconds / matrices, 0)
     return OperatorTime(_scalar(compute), _scalar(np.where(bound, 0, time.seconds)), 0, _scalar(time.launch), kernels)
-
-
-def exposed_dispatch(busy: Number, kernels: Number, style: Software) -> Number:
-    """Seconds that a chain of ``kernels`` kernels waits for the host between two synchronisations: the host queues
-    kernels ahead of the device, so its dispatch shows where it takes longer in all than ``busy`` seconds of kernels."""
-    return maximum(0, kernels * style.dispatch_s - busy)
 
 
 def _scalar(x: Number) -> Number:

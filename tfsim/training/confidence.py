@@ -26,11 +26,11 @@ def confidence(job: Job) -> str:
     device = job.system.device.name
     found = checked_devices().get(device)
     if found is None or job.style.name not in found:
-        return f"{basis(job.system.device)}; steps: no published run on this device compared yet"
+        return f"{basis(job.system.device)}; no published run on this device compared yet"
     factor, rows = found[job.style.name], found["rows"]
     words = f"{rows} published runs of dense decoders on {device} took {factor:.2f} times as long"
     other = "" if like_those_checked(job.model) else ", none of them of a model of this kind"
-    return f"{basis(job.system.device)}; steps: {words}{other}"
+    return f"{basis(job.system.device)}; {words}{other}"
 
 
 def like_those_checked(model: ModelSpec) -> bool:
