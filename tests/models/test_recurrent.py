@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tfsim.timing import operator_time
 
 import tfsim
 from tests import oracle_more as oracle
@@ -13,6 +12,7 @@ from tfsim.models import load_model
 from tfsim.models.counts import Counts, count, parameters
 from tfsim.models.huggingface import spec_from_config
 from tfsim.software import software
+from tfsim.timing import operator_time
 from tfsim.timing.collectives import Groups
 
 ZOO = ("lstm-ptb-small", "lstm-ptb-medium", "gru-ptb-medium", "rnn-ptb-small", "rnn-ptb-medium")
