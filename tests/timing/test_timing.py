@@ -15,9 +15,13 @@ from tfsim.models.decoder import segments
 from tfsim.models.shape import Shape
 from tfsim.operators.backward import backward
 from tfsim.operators.core import Operator, Style
+from tfsim.serving.workload import served
 from tfsim.software import SOFTWARE, software
 from tfsim.timing import Groups, exposed_dispatch, operator_time
 from tfsim.timing.collectives import Group, collective_seconds
+from tfsim.timing.constants import constants
+from tfsim.timing.kernels import Timer
+from tfsim.units import Number
 
 H100 = load_system("dgx-h100")
 
@@ -118,3 +122,53 @@ def test_measured_all_reduce_of_eight_h100() -> None:
     size = 16 * 2**30
     seconds = collective_seconds("all_reduce", size, Group(8, 1), H100)
     assert 2 * 7 / 8 * size / seconds / 1e9 == pytest.approx(480, rel=0.08)
+
+
+def attention_decode(model: str, kv_dtype: str) -> Operator:
+    style = software("graph").style("bf16")
+    shape = Shape(batch=64, seq_len=1, past_len=4096, phase="decode", causal="halved", style=style)
+    parts = segments(served(load_model(model), "bf16", None, kv_dtype), shape)
+    return next(op for part in parts for op in part.operators if op.kind == "attention")
+
+
+@pytest.mark.parametrize("model", ["deepseek-v3-bf16", "llama-3.1-8b"])
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+def test_a_decode_takes_the_constants_of_its_cache_format(
+    model: str, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A latent cache holds its values among the numbers of its keys: 576 of a token, not 1,088."""
+    asked: list[str] = []
+
+    def noted(self: Timer, kind: str, cls: type[Any], variant: str) -> Any:
+        asked.append(variant.removesuffix("-heads"))
+        return constants(kind, cls, self.device, variant).values
+
+    monkeypatch.setattr(Timer, "constants", noted)
+    operator_time(attention_decode(model, cache), H100, software("graph"), Groups())
+    assert set(asked) == {cache}
+
+
+@pytest.mark.parametrize("system", ["dgx-b200", "gb300-nvl72", "rtx-pro-6000-8x"])
+def test_four_bit_matrices_run_on_their_own_units_where_there_are_any(system: str) -> None:
+    """A large product in nvfp4 takes less than in fp8, and that less than in bf16."""
+
+    def seconds(model: str) -> Number:
+        op = next(op for op in operators(model, seq_len=8192) if op.name == "gate_proj")
+        return operator_time(op, load_system(system), software("graph"), Groups()).seconds
+
+    assert seconds("qwen3-32b-nvfp4") < 0.85 * seconds("qwen3-32b-fp8") < 0.85 * seconds("qwen3-32b")
+
+
+def test_experts_in_four_bits_take_the_constants_of_four_bit_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noted(self: Timer, kind: str, cls: type[Any], variant: str) -> Any:
+        asked.append(variant)
+        return constants(kind, cls, self.device, variant).values
+
+    monkeypatch.setattr(Timer, "constants", noted)
+    op = next(op for op in operators("gpt-oss-20b") if op.kind == "grouped_matmul")
+    for system, variant in (("dgx-b200", "nvfp4"), ("dgx-h100", "w4a16_mxfp4")):
+        asked.clear()
+        operator_time(op, load_system(system), software("graph"), Groups())
+        assert asked == [variant]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tfsim.hardware import Device
+from tfsim.hardware.dtypes import efficiency_class
 from tfsim.operators.core import Operator
 from tfsim.operators.formats import FORMATS, element_bytes
 from tfsim.software import Software
@@ -62,7 +63,8 @@ _SCORE_KERNELS = 3  # scale and mask, softmax, cast or dropout
 # Query heads of a group that one decode kernel serves together: any number up to this; engines take larger groups, and
 # heads without a group, one by one.
 _TOGETHER, _MOST_TOGETHER = 64, 32
-_GROUPED = {**dict.fromkeys(_QUANTISED, "fp8"), "fp8_block": "fp8_block", "mxfp8": "fp8_block", "nvfp4": "nvfp4"}
+# The same for grouped products: no table measures int8 ones.
+_GROUPED = {**_QUANTISED, "int8": "fp8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def _weight_bytes(op: Operator) -> Number:
 def _family(timer: Timer, op: Operator) -> str:
     """The measured kernel family: by the format that executes, and by that of weights that are widened first."""
     executes = timer.device.matmul_peak(op.rate).dtype
-    if op.rate in _QUANTISED and FORMATS.get(executes, FORMATS["bf16"]).bits < 16:
+    if op.rate in _QUANTISED and efficiency_class(executes) != "bf16":
         return op.rate
     stored = FORMATS[op.weights[0].fmt] if op.weights else FORMATS[op.rate]
     return "wide" if stored.bits >= 16 else "int8_wo" if stored.bits > 4 else "int4_wo"
@@ -257,18 +259,21 @@ def _decode(timer: Timer, op: Operator) -> KernelTime:
     queries = d["batch"] * d["heads"] * d["d_qk"] * element_bytes(op.rate)
     held = d["batch"] * d["kv_heads"] * d["kv_len"]
     key_bytes = (op.read - queries) / held
-    narrow = bool(np.all(np.asarray(key_bytes / (d["d_qk"] + d["d_v"])) < 1.5))
+    latent = bool(np.any(np.asarray(d["d_qk"]) > d["d_v"]))  # its values are the first of the key's numbers
+    numbers = d["d_qk"] if latent else d["d_qk"] + d["d_v"]
+    narrow = bool(np.all(np.asarray(key_bytes / numbers) < 1.5))
 
     def seconds(kind: str, variant: str, packed: int) -> tuple[Number, Number]:
         c = timer.constants(kind, DecodeConstants, variant)
         time = decode_seconds(
             d["batch"], d["heads"], d["kv_heads"], keys, d["d_qk"], d["d_v"], timer.facts, c,
-            dtype=op.rate, key_bytes=key_bytes, packed=packed,
+            # latent kernels multiply in the format of the cache, others widen it first
+            dtype="fp8" if latent and narrow else op.rate, key_bytes=key_bytes, packed=packed,
         )  # fmt: skip
         return time - c.launch, c.launch
 
     fmt = "fp8" if narrow else "bf16"
-    if np.any(np.asarray(d["d_qk"]) > d["d_v"]):
+    if latent:
         return KernelTime(*seconds("mla_decode", fmt, _TOGETHER))
     group = np.asarray(d["heads"] / d["kv_heads"], float)
     alone = (group <= 1) | (group > _MOST_TOGETHER)
