@@ -172,3 +172,12 @@ def test_experts_in_four_bits_take_the_constants_of_four_bit_kernels(monkeypatch
         asked.clear()
         operator_time(op, load_system(system), software("graph"), Groups())
         assert asked == [variant]
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
+def test_more_bandwidth_is_never_slower_nor_does_it_jump(name: str) -> None:
+    """Not where arithmetic overtakes the bytes as what bounds an operator either."""
+    systems = [H100.with_overrides({"device.memory.bandwidth": f"{3e12 * 1.02**i} B/s"}) for i in range(40)]
+    for op in [*operators(name, seq_len=256), attention_decode("deepseek-v3-bf16", "bf16")]:
+        times = np.array([operator_time(op, system, software("graph"), Groups()).seconds for system in systems])
+        assert (times[1:] <= times[:-1] * (1 + 1e-9)).all() and (times[1:] >= times[:-1] * 0.975).all(), op.name

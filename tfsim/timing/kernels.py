@@ -102,9 +102,10 @@ class Timer:
         device = self.device
         memory = op.bytes_moved / (device.require("bandwidth") * device.efficiency.memory)
         share = style.attention_fraction if op.kind == "attention" else 1
-        return KernelTime(maximum(self._arithmetic(op) / share, memory), op.dims.get("passes", 1) * style.gap_s)
+        return KernelTime(maximum(self.arithmetic(op) / share, memory), op.dims.get("passes", 1) * style.gap_s)
 
-    def _arithmetic(self, op: Operator) -> Number:
+    def arithmetic(self, op: Operator) -> Number:
+        """Seconds of the arithmetic alone, at the profile's achieved rate."""
         if op.kind in MATRIX_KINDS:
             rate = self.device.matmul_peak(op.rate).flop_per_s * self.device.matmul_efficiency(op.rate)
             return op.flops / rate
@@ -114,7 +115,7 @@ class Timer:
 
     def bound_by_arithmetic(self, op: Operator) -> Any:
         """Whether the peaks, not the traffic, bound ``op`` (an array of such)."""
-        return self._arithmetic(op) >= op.bytes_moved / self.device.require("bandwidth")
+        return self.arithmetic(op) >= op.bytes_moved / self.device.require("bandwidth")
 
 
 def timer(device: Device) -> Timer:

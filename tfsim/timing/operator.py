@@ -11,7 +11,7 @@ from tfsim.operators.core import Operator
 from tfsim.software import Software
 from tfsim.timing.collectives import Groups, collective_seconds
 from tfsim.timing.kernels import MATRIX_KINDS, timer
-from tfsim.units import Number
+from tfsim.units import Number, minimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class OperatorTime:
 def operator_time(op: Operator, system: System, style: Software, groups: Groups) -> OperatorTime:
     """Time of ``op`` on one device of ``system``.
 
-    Matrix arithmetic inside a pass reaches ``style.sustained`` of what the same kernel reaches alone.
+    Matrix arithmetic inside a pass reaches ``style.sustained`` of what the same kernel reaches alone; what a kernel
+    waits for besides (bytes, part-filled waves) takes no longer.
     Raises InputError when the device profile lacks a figure the operator needs.
     """
     if op.comm is not None:
@@ -47,9 +48,11 @@ def operator_time(op: Operator, system: System, style: Software, groups: Groups)
     time = device.time(op, style)
     bound = device.bound_by_arithmetic(op)
     kernels = op.dims.get("passes", 1)
-    matrices = style.sustained if op.kind in MATRIX_KINDS else 1
-    compute = np.where(bound, time.seconds / matrices, 0)
-    return OperatorTime(_scalar(compute), _scalar(np.where(bound, 0, time.seconds)), 0, _scalar(time.launch), kernels)
+    seconds = time.seconds
+    if op.kind in MATRIX_KINDS:
+        seconds = seconds + (1 / style.sustained - 1) * minimum(seconds, device.arithmetic(op))
+    compute = np.where(bound, seconds, 0)
+    return OperatorTime(_scalar(compute), _scalar(np.where(bound, 0, seconds)), 0, _scalar(time.launch), kernels)
 
 
 def _scalar(x: Number) -> Number:
