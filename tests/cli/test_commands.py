@@ -41,7 +41,7 @@ def json_of(args: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
         (["hardware", "show", "h100"], ["989.4 TFLOP/s", "3.35 TB/s", "Lambda", "Glenn Lockwood", "memory.bandwidth"]),
         (["hardware", "show", "h100"], ["Kernel times", "matmul", "measured on h100-sxm-80gb", "median error"]),
         (["hardware", "show", "h200"], ["borrowed from h100-sxm-80gb (hopper)", "mla decode"]),
-        (["hardware", "show", "tpu-v5p"], ["kernel times", "a roofline: no device of its architecture"]),
+        (["hardware", "show", "mi300x"], ["kernel times", "a roofline: no device of its architecture"]),
         (["hardware", "show", "dgx-h100"], ["10.2 kW", "NCCL", "pue"]),
         (["hardware", "show", "h100", "--set", "memory.bandwidth=4 TB/s"], ["4 TB/s", "set by the user"]),
         (["hardware", "compare", "h100", "h200"], ["4.8 TB/s (1.43x)", "h200-sxm-141gb"]),

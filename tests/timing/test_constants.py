@@ -141,6 +141,14 @@ def test_what_stands_behind_a_devices_times(write: Write) -> None:
     assert calibrations(load_device("tpu-v5p")) == []
 
 
+@pytest.mark.parametrize("name", ["h200", "tpu-v5e", "tpu-v6e", "v100-sxm-32gb"])
+def test_no_kernel_of_a_gpu_is_told_of_a_tpu_nor_the_reverse(name: str) -> None:
+    device = load_device(name)
+    found = calibrations(device)
+    assert ("systolic" in {one.kind for one in found}) == (device.kind == "tpu")
+    assert all(("tpu" in one.source) == (device.kind == "tpu") for one in found)
+
+
 def test_means_are_geometric() -> None:
     both = module._mean([Two(1e-6, 0.1), Two(4e-6, 0.9)])
     assert both.start == pytest.approx(2e-6) and both.speed == pytest.approx(sqrt(0.09))
