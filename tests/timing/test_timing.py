@@ -181,3 +181,13 @@ def test_more_bandwidth_is_never_slower_nor_does_it_jump(name: str) -> None:
     for op in [*operators(name, seq_len=256), attention_decode("deepseek-v3-bf16", "bf16")]:
         times = np.array([operator_time(op, system, software("graph"), Groups()).seconds for system in systems])
         assert (times[1:] <= times[:-1] * (1 + 1e-9)).all() and (times[1:] >= times[:-1] * 0.975).all(), op.name
+
+
+@pytest.mark.parametrize("system", ["dgx-1-v100", "t4-1x", "arc-pro-b60-8x"])
+def test_gradients_of_weights_are_written_wide(system: str) -> None:
+    """Four bytes an element: what a product of few rows mostly moves."""
+    on = load_system(system)
+    op = next(op for op in operators("dit-xl-2", batch=4) if op.name == "adaln.wgrad")
+    assert op.bytes_moved > 4 * op.dims["m"] * op.dims["n"] > 4 * on.device.require("l2_bytes")
+    time = operator_time(op, on, software("graph"), Groups())
+    assert time.seconds >= op.bytes_moved / on.device.require("bandwidth")

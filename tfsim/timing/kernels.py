@@ -154,6 +154,11 @@ def _weight_bytes(op: Operator) -> Number:
     return matrix.bytes / maximum(matrix.elements, 1)
 
 
+def _output_bytes(op: Operator) -> Number:
+    """Bytes of an element of the result: gradients of weights are kept wide."""
+    return op.write / maximum(op.dims["m"] * op.dims["n"] * op.dims.get("steps", 1), 1)
+
+
 def _family(timer: Timer, op: Operator) -> str:
     """The measured kernel family: by the format that executes, and by that of weights that are widened first."""
     executes = timer.device.matmul_peak(op.rate).dtype
@@ -168,7 +173,9 @@ def _product(timer: Timer, m: Number, n: Number, k: Number, op: Operator) -> Ker
     family = _family(timer, op)
     quantised = family in _QUANTISED
     narrow = element_bytes(op.rate) if quantised else element_bytes(op.rate) if FORMATS[op.rate].bits >= 16 else 2
-    sizes: dict[str, Any] = {"dtype": op.rate, "weight_bytes": _weight_bytes(op), "input_bytes": narrow}
+    sizes: dict[str, Any] = {
+        "dtype": op.rate, "weight_bytes": _weight_bytes(op), "input_bytes": narrow, "output_bytes": _output_bytes(op)
+    }  # fmt: skip
     if quantised:
         c = timer.constants("quantised_matmul", QuantisedMatmulConstants, _QUANTISED[family])
         prepared = quantise_seconds(m, k, timer.facts, c, bytes=narrow)
@@ -314,11 +321,11 @@ def _systolic(timer: Timer, op: Operator) -> KernelTime:
     """A matrix product on a TPU's systolic arrays; the one measured generation stands for all."""
     c = timer.constants("systolic", SystolicConstants, "bfloat16")
     side = 256 if timer.device.architecture in ("tpu-v6e", "tpu-v7") else 128
+    copies = op.dims.get("copies", 1)
     seconds = systolic_seconds(
         op.dims["m"], op.dims["n"], op.dims["k"], timer.facts, c,
-        dtype=op.rate, weight_bytes=_weight_bytes(op), side=side,
+        dtype=op.rate, weight_bytes=_weight_bytes(op), output_bytes=_output_bytes(op) / copies, side=side,
     )  # fmt: skip
-    copies = op.dims.get("copies", 1)
     return KernelTime((seconds - c.launch) * copies, c.launch)
 
 

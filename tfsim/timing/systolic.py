@@ -6,7 +6,7 @@ register's 8 sublanes, and fewer rows than the side still cost the side (Jouppi 
 from memory, unless the compiler could fetch them into the scratchpad while something else ran (``prefetched``).
 
 XLA fuses norms, activations and rotary embedding into their neighbours and keeps activations in the scratchpad: what is
-left of them moves at a multiple of the memory's bandwidth.
+left of them moves at a multiple of the memory's bandwidth. What the scratchpad cannot hold passes through memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ def systolic_seconds(
     flops = 2 * rows * np.ceil(n / side) * np.ceil(k / side) * side**2
     compute = flops / (machine.peak(dtype) * c.compute)
     speed = machine.bandwidth * np.where(prefetched, c.scratchpad, c.memory)
-    memory = (n * k * weight) / speed + (m * k * read + m * n * write) / (machine.bandwidth * c.scratchpad)
+    passed = m * k * read + m * n * write
+    kept = np.minimum(passed, machine.cache)
+    memory = (n * k * weight) / speed + kept / (machine.bandwidth * c.scratchpad)
+    memory = memory + (passed - kept) / (machine.bandwidth * c.memory)
     time: Array = c.launch + (compute**c.sharp + memory**c.sharp) ** (1 / c.sharp)
     return time
 
