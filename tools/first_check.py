@@ -132,8 +132,8 @@ def main() -> None:
     lines = [
         "# First check of training times",
         "",
-        "Step time predicted / measured on published runs, nothing tuned; written by `tools/first_check.py`. Times",
-        "come from the roofline with large-kernel fractions, so they are optimistic until operators are calibrated.",
+        "Step time predicted / measured on published runs; written by `tools/first_check.py`. Kernels are calibrated",
+        "(reports/operators.md), whole steps are not.",
         "Each cell: median ratio (median absolute error), for the two software styles.",
         "",
         f"{len(table)} rows, {len(groups[-1][1])} predicted, {sum(skipped.values())} skipped.",

@@ -3,7 +3,8 @@
 Each core takes blocks of 32 x 32 outputs (AMX: two by two tiles of 16 x 16, which reuse each loaded tile twice) and
 runs along k. Blocks run in waves over the cores; a parallel region costs a barrier. Operands pass through memory once.
 
-No table measures a CPU: the constants are set by hand, and the fractions are those of other devices.
+No table measures a CPU: the constants are set by hand, and the fractions are those of other devices. ``kernels`` does
+not use it: a CPU takes the roofline at its profile's fractions until a measurement says which is nearer.
 """
 
 from __future__ import annotations
