@@ -18,6 +18,7 @@ from tfsim.scaling.laws import (
     curve_of,
     effective_share,
     facts_of,
+    fewest_bits,
     law,
     list_laws,
     outside,
@@ -346,7 +347,7 @@ def best_bits(name: object = "kumar-2024") -> float:
     chosen = law(name)
     if chosen.form != "precision":
         raise InputError(f"law {chosen.name}: knows no precision: choose from {', '.join(list_laws(form='precision'))}")
-    low, high = 0.01, 64.0
+    low, high = fewest_bits(chosen) * (1 + 1e-9), 64.0
     golden = (5**0.5 - 1) / 2
     for _ in range(80):
         a, b = high - golden * (high - low), low + golden * (high - low)

@@ -46,7 +46,7 @@ FORMS: Mapping[str, Form] = {
     ),
     "sparse": Form(("a", "b", "c", "d", "e", "alpha", "beta", "lam", "delta", "gamma"), (), ("sparsity",)),
     "precision": Form(
-        ("E", "A", "B", "alpha", "beta", "gamma_w", "gamma_a", "gamma_kv"),
+        ("E", "A", "B", "alpha", "beta", "gamma_w", "gamma_a", "gamma_kv", "n_w", "n_a", "n_kv"),
         ("C_T", "gamma_D", "gamma_N", "gamma_post"),
         ("bits",),
     ),
@@ -185,6 +185,9 @@ def _bits(value: object) -> tuple[Number, Number, Number]:
     return every, every, every
 
 
+_PRECISIONS = {"w": "weights", "a": "activations", "kv": "KV cache"}
+
+
 def _sparsity(value: object) -> Number:
     number = as_number(value, "sparsity", at_least=0)
     if not np.all(np.asarray(number) < 1):
@@ -279,11 +282,27 @@ def effective_experts(experts: Number, start: float, most: float) -> Number:
     return 1 / (1 / (experts - 1 + 1 / (1 / start - 1 / most)) + 1 / most)
 
 
+def fewest_bits(chosen: Law) -> float:
+    """Bits at which Kumar's law leaves no effective parameter: P = n gamma of the most sensitive part."""
+    k = chosen.coefficients
+    return max(k[f"n_{part}"] * k[f"gamma_{part}"] for part in _PRECISIONS)
+
+
 def effective_share(chosen: Law, bits: tuple[Number, Number, Number]) -> Number:
-    """N_eff / N at so many bits: the product of 1 - exp(-P / gamma) (Kumar et al. 2024, arXiv:2411.04330, Eq. 3)."""
+    """N_eff / N at so many bits: the product of 1 - exp(n - P / gamma) (Kumar et al. 2024, arXiv:2411.04330, Eq. 3).
+
+    The text prints no n, the table of coefficients does; this reading is inferred (see the law's note).
+
+    Raises: InputError where the law leaves nothing.
+    """
+    k = chosen.coefficients
     share: Number = 1.0
-    for count, part in zip(bits, ("gamma_w", "gamma_a", "gamma_kv"), strict=True):
-        share = share * (1 - np.exp(-count / chosen.coefficients[part]))
+    for count, part in zip(bits, _PRECISIONS, strict=True):
+        left = 1 - np.exp(k[f"n_{part}"] - count / k[f"gamma_{part}"])
+        if not np.all(left > 0):
+            low = k[f"n_{part}"] * k[f"gamma_{part}"]
+            raise InputError(f"bits: law {chosen.name} holds above {low:.3g} bits of {_PRECISIONS[part]}")
+        share = share * left
     return share
 
 
