@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfsim.errors import InputError
-from tfsim.scaling.conventions import positive, total_from_non_embedding
+from tfsim.scaling.conventions import MOST, positive, typical_total
 from tfsim.scaling.laws import (
     CURVES,
     DEFAULT,
@@ -17,15 +17,17 @@ from tfsim.scaling.laws import (
     Law,
     curve_of,
     effective_share,
+    facts_given,
     facts_of,
     fewest_bits,
     law,
     list_laws,
+    one_by_one,
     outside,
     same_count,
 )
 from tfsim.scaling.surface import Curve, Repeats, Sparse, Surface, balance
-from tfsim.units import Number, as_number
+from tfsim.units import Number, as_number, common_shape
 
 BOWL = (0.5, 0.7, 1.5, 2.0)
 
@@ -117,13 +119,19 @@ def optimal(
     Raises: InputError.
     """
     chosen = law(name)
-    given = {
-        "unique_tokens": unique_tokens,
-        "experts": experts,
-        "granularity": granularity,
-        "sparsity": sparsity,
-        "bits": bits,
-    }
+    given = facts_given(
+        {
+            "unique_tokens": unique_tokens,
+            "experts": experts,
+            "granularity": granularity,
+            "sparsity": sparsity,
+            "bits": bits,
+        }
+    )
+    budget = _budget(compute, parameters, tokens, loss)
+    served = None if served_tokens is None else as_number(served_tokens, "served_tokens", at_least=0)
+    weight = as_number(serving_weight, "serving_weight", at_least=0)
+    common_shape(**budget, served_tokens=served, serving_weight=weight, **one_by_one(given))
     if chosen.form not in (*CURVES, *TRACKS):
         raise InputError(f"law {chosen.name}: form {chosen.form} gives no allocation")
     same_count("n_means", n_means, chosen.n, chosen)
@@ -131,11 +139,8 @@ def optimal(
         same_count("c_means", c_means, chosen.c, chosen)
     if flops_per_token is not None and c_means != "exact":
         raise InputError("flops_per_token: is for a budget in exact FLOPs: say c_means='exact'")
-    budget = _budget(compute, parameters, tokens, loss)
     special = [
-        key
-        for key, value in (("served_tokens", served_tokens), ("flops_per_token", flops_per_token))
-        if value is not None
+        key for key, value in (("served_tokens", served), ("flops_per_token", flops_per_token)) if value is not None
     ]
     if unique_tokens is not None:
         special.append("unique_tokens")
@@ -152,8 +157,8 @@ def optimal(
         curve = curve.base  # one epoch
     else:
         curve = curve_of(chosen, **given)
-    if served_tokens is not None:
-        return _served(chosen, curve, budget, served_tokens, serving_weight)
+    if served is not None:
+        return _served(chosen, curve, budget, served, weight)
     if isinstance(curve, Surface) and flops_per_token is None:
         return _on_surface(chosen, curve, budget)
     per_token = flops_per_token or _flops_per_token(curve)
@@ -164,7 +169,7 @@ def _budget(compute: object, parameters: object, tokens: object, loss: object) -
     budget: dict[str, Number] = {}
     for key, value in (("compute", compute), ("parameters", parameters), ("tokens", tokens), ("loss", loss)):
         if value is not None:
-            budget[key] = positive(value, key)
+            budget[key] = positive(value, key) if key == "loss" else as_number(value, key, at_least=1, at_most=MOST)
     if set(budget) not in (
         {"compute"}, {"parameters"}, {"tokens"}, {"loss"}, {"compute", "parameters"}, {"compute", "tokens"}
     ):  # fmt: skip
@@ -177,9 +182,14 @@ def _only(budget: Mapping[str, Number], what: str, *allowed: str) -> None:
         raise InputError(f"{what}: needs {' or '.join(allowed)} alone, not {' with '.join(budget)}")
 
 
-def _above_floor(curve: Surface, loss: Number) -> None:
+def _product_for(curve: Surface, loss: Number) -> Number:
+    """The smallest N D of a loss. Raises: InputError when no budget of 1 to 1e40 FLOPs has it."""
     if not np.all(np.asarray(loss) > np.asarray(curve.E)):
         raise InputError(f"loss: must be above the law's floor E = {float(np.max(curve.E)):.4g}: no budget reaches it")
+    log = curve.log_product_of_loss(loss)
+    if not np.all((log >= 0) & (log <= np.log(MOST))):
+        raise InputError(f"loss: no budget of 1 to {MOST:g} FLOPs has this loss as its lowest")
+    return np.exp(log)
 
 
 def _on_surface(chosen: Law, curve: Surface, budget: Mapping[str, Number]) -> Allocation:
@@ -194,8 +204,7 @@ def _on_surface(chosen: Law, curve: Surface, budget: Mapping[str, Number]) -> Al
     elif "tokens" in budget:
         product = curve.product_of_tokens(budget["tokens"])
     else:
-        _above_floor(curve, budget["loss"])
-        product = curve.product_of_loss(budget["loss"])
+        product = _product_for(curve, budget["loss"])
     n, d = curve.optimum(product)
     return _answer(chosen, curve, n, d, 6 * product, bowl=bowl(curve, n, d))
 
@@ -231,15 +240,11 @@ def _along_budget(
     return _answer(chosen, curve, n, c / per_token(n), c, bowl=())
 
 
-def _served(
-    chosen: Law, curve: Curve, budget: Mapping[str, Number], served_tokens: object, serving_weight: object
-) -> Allocation:
+def _served(chosen: Law, curve: Curve, budget: Mapping[str, Number], served: Number, weight: Number) -> Allocation:
     """eps_N / eps_D = 1 + w D_inf / D: the cheapest N (D + w D_inf) (Sardana et al. 2024)."""
     if not isinstance(curve, Surface):
         raise InputError(f"served_tokens: law {chosen.name} has no closed surface, which this needs")
     _only(budget, "served_tokens", "compute", "loss")
-    served = as_number(served_tokens, "served_tokens", at_least=0)
-    weight = as_number(serving_weight, "serving_weight", at_least=0)
     priced = weight * served
 
     def tokens_of(n: Number) -> Number:
@@ -250,12 +255,13 @@ def _served(
         return curve.tokens_of_loss(n, budget["loss"])
 
     if "compute" in budget:
+        low: Number = 1.0
         top = budget["compute"] / 6 / (priced + 1.0)  # one token of training left
-        low: Number = np.minimum(1.0, top)
+        if np.any(top < low):
+            raise InputError("served_tokens: to serve so many takes the whole budget, whatever the model")
     else:
-        _above_floor(curve, budget["loss"])
+        top = curve.optimum(_product_for(curve, budget["loss"]))[0]  # nothing served
         low = curve.least_parameters(budget["loss"])
-        top = curve.optimum(curve.product_of_loss(budget["loss"]))[0]  # nothing served
     n = balance(curve, tokens_of, lambda n, d: 1 + priced / d, low, top)
     d = tokens_of(n)
     return _answer(chosen, curve, n, d, 6 * n * d, bowl=(), served_compute=2 * n * served)
@@ -318,7 +324,7 @@ def _answer(
     if chosen.n in ("total", "active") and not isinstance(curve, Sparse):
         total = n if chosen.n == "total" else None
     elif chosen.n == "non_embedding":
-        total = n + (total_from_non_embedding(np.maximum(n, 1.0)) - np.maximum(n, 1.0))
+        total = typical_total(n)
     warnings = list(outside(chosen, compute=compute, parameters=n, tokens=d, tokens_per_parameter=d / n))
     if chosen.note:
         warnings.append(chosen.note)
@@ -364,7 +370,7 @@ def compare_laws(compute: object, *, default: object = DEFAULT, c_means: str = "
 
     Raises: InputError.
     """
-    budget = positive(compute, "compute")
+    budget = as_number(compute, "compute", at_least=1, at_most=MOST)
     first = law(default)
     answers: dict[str, Allocation] = {}
     left_out: dict[str, str] = {}

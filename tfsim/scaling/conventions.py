@@ -14,7 +14,7 @@ from tfsim.units import Number, as_number
 PF_DAY = 8.64e19
 """FLOPs of one PFLOP/s for a day."""
 
-_MOST = 1e40  # FLOPs: far above any budget, far below overflow
+MOST = 1e40  # FLOPs: far above any budget, far below overflow
 
 # The parts each count of parameters holds beside the core (layers of the dense model, or those a token uses).
 # A tied table counts once, as the head.
@@ -70,8 +70,12 @@ def total_from_non_embedding(n: object) -> Number:
 
     Raises: InputError when n is no number of at least 1.
     """
-    count = as_number(n, "n", at_least=1)
-    return count + 47491 * count ** (1 / 3)
+    return typical_total(as_number(n, "n", at_least=1))
+
+
+def typical_total(n: Number) -> Number:
+    """total_from_non_embedding of a number that is known to be good."""
+    return n + 47491 * n ** (1 / 3)
 
 
 def convert_compute(compute: object, *, have_per_token: object, want_per_token: object) -> Number:
@@ -118,7 +122,7 @@ def chinchilla_flops_per_token(*, layers: int, width: int, ffn: int, heads: int,
 
 def positive(value: object, name: str) -> Number:
     """A user's number above zero, FLOPs of a whole training run included. Raises: InputError."""
-    number = as_number(value, name, at_most=_MOST)
+    number = as_number(value, name, at_most=MOST)
     if not np.all(np.asarray(number) > 0):
         raise InputError(f"{name}: must be above 0")
     return number

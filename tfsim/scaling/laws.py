@@ -20,7 +20,7 @@ from tfsim.errors import InputError, choice, quote, unknown
 from tfsim.files import read_yaml
 from tfsim.scaling.conventions import PARAMETER_COUNTS, positive
 from tfsim.scaling.surface import Curve, Repeats, Sparse, Surface
-from tfsim.units import Number, as_number
+from tfsim.units import Number, as_number, common_shape
 
 DEFAULT = "refit-240"
 
@@ -68,6 +68,7 @@ FORMS: Mapping[str, Form] = {
 SURFACES = ("surface", "gadre", "kaplan_nd", "granular", "routed", "precision")
 CURVES = (*SURFACES, "repeats", "sparse")
 TRACKS = ("powers", "ratio")
+_POSITIVE = ("A", "B", "alpha", "beta", "gamma", "exponent", "R_D", "R_N")
 _COUNTS_OF_N = (*PARAMETER_COUNTS, "compute_per_6d", "flops_per_token_by_6", "non_vocabulary", "not_stated")
 _COUNTS_OF_C = ("6nd", "exact", "pf_days", "m_times_d", "tpu_v3_core_days")
 RANGES = ("compute", "parameters", "tokens", "tokens_per_parameter", "experts")
@@ -117,6 +118,9 @@ class Law:
                     f"{at}: coefficient {key} is missing: form {self.form} needs {', '.join(form.required)}"
                 )
         values = {key: _coefficient(value, f"{at}: {key}") for key, value in self.coefficients.items()}
+        for key in _POSITIVE if self.form in ("surface", "gadre", "repeats") else ():
+            if key in values and not 1e-9 <= values[key] <= 1e30:
+                raise InputError(f"{at}: {key}: {values[key]:g} is not between 1e-9 and 1e30")
         object.__setattr__(self, "coefficients", MappingProxyType(values))
         object.__setattr__(self, "standard_errors", MappingProxyType(dict(self.standard_errors)))
         object.__setattr__(self, "fitted", MappingProxyType({k: (low, high) for k, (low, high) in self.fitted.items()}))
@@ -162,7 +166,7 @@ def law(name: object = DEFAULT) -> Law:
 
 
 def facts_of(chosen: Law, given: Mapping[str, object]) -> dict[str, Any]:
-    """The facts that the law takes, checked. Raises: InputError for one missing, unused or out of range."""
+    """The facts that the law takes. Raises: InputError for one missing or unused."""
     wanted = FORMS[chosen.form].facts
     for name, value in given.items():
         if name not in wanted and value is not None:
@@ -171,7 +175,18 @@ def facts_of(chosen: Law, given: Mapping[str, object]) -> dict[str, Any]:
     for name in wanted:
         if given.get(name) is None:
             raise InputError(f"{name}: law {chosen.name} needs it")
-    return {name: _FACTS[name](given[name]) for name in wanted}
+    return {name: given[name] for name in wanted}
+
+
+def facts_given(facts: Mapping[str, object]) -> dict[str, Any]:
+    """The facts that are given, checked. Raises: InputError for one that no law has or that is out of range."""
+    return {choice("fact", key, _FACTS): _FACTS[key](value) for key, value in facts.items() if value is not None}
+
+
+def one_by_one(facts: Mapping[str, Any]) -> dict[str, Number]:
+    """The numbers among checked facts, those of `bits` apart."""
+    parts = {f"bits of {part}": x for part, x in zip(_PRECISIONS.values(), facts.get("bits", ()), strict=False)}
+    return {**{key: value for key, value in facts.items() if key != "bits"}, **parts}
 
 
 def _bits(value: object) -> tuple[Number, Number, Number]:
@@ -213,7 +228,7 @@ def curve_of(chosen: Law, **given: object) -> Curve:
         having = ", ".join(name for name, entry in _library().items() if entry.form in CURVES)
         raise InputError(f"law {chosen.name}: gives no loss L(N, D); laws that do: {having}")
     k = chosen.coefficients
-    facts = facts_of(chosen, given)
+    facts = facts_of(chosen, facts_given(given))
     if chosen.form == "sparse":
         return Sparse(dict(k), facts["sparsity"])
     if chosen.form == "repeats":
@@ -264,7 +279,9 @@ def loss(
         raise InputError(f"law {chosen.name}: tokens are fixed at 130e9: use routed_loss")
     if chosen.form == "repeats" and facts.get("unique_tokens") is None:
         facts = {**facts, "unique_tokens": d}  # one epoch
-    return curve_of(chosen, **facts).loss(n, d)
+    checked = facts_given(facts)
+    common_shape(parameters=n, tokens=d, **one_by_one(checked))
+    return curve_of(chosen, **checked).loss(n, d)
 
 
 def same_count(field_name: str, given: str | None, own: str, chosen: Law) -> None:
@@ -363,7 +380,7 @@ def critical_batch(loss: object, name: object = "kaplan-batch") -> Number:
     Raises: InputError.
     """
     k = _of_form(name, "critical_batch").coefficients
-    return k["scale"] / positive(loss, "loss") ** (1 / k["exponent"])
+    return k["scale"] / as_number(loss, "loss", at_least=1e-3) ** (1 / k["exponent"])
 
 
 def fewest_steps(steps: object, *, batch: object, critical: object) -> Number:

@@ -70,11 +70,11 @@ class Surface:
         """N D of the budget whose optimum has d tokens."""
         return (d * self.scale) ** (1 / (1 - self.exponent))
 
-    def product_of_loss(self, loss: Number) -> Number:
-        """The smallest N D that reaches a loss above E."""
+    def log_product_of_loss(self, loss: Number) -> Number:
+        """ln of the smallest N D that reaches a loss above E; a log, because a loss near E is out of any reach."""
         scale = self.scale
         height = self.A * scale**-self.alpha + self.B * scale**self.beta
-        return (self._inner(loss) / height) ** (-1 / self.decay)
+        return (np.log(height) - np.log(loss - self.E) / self.gamma) / self.decay
 
     def tokens_of_loss(self, n: Number, loss: Number) -> Number:
         """D that brings n parameters to the loss; infinite where no amount does."""
