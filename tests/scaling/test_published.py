@@ -25,7 +25,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 def kaplan_theory() -> float:
-    """Exponent of L(C_min) from those of S, B and N (Kaplan Eq. 6.1)."""
+    """Exponent of L(C_min) from those of S, B and N (Kaplan)."""
     s = scaling.law("kaplan-ns").coefficients["alpha_S"]
     b = scaling.law("kaplan-batch").coefficients["exponent"]
     n = scaling.law("kaplan-n").coefficients["exponent"]
@@ -248,7 +248,7 @@ def test_sardana_with_another_law() -> None:
 
 
 def test_kumar_best_precision_is_7_to_8_bits() -> None:
-    """arXiv:2411.04330 Section 4.3: the best training precision is about 7 to 8 bits, whatever the budget."""
+    """arXiv:2411.04330: the best training precision is about 7 to 8 bits, whatever the budget."""
     assert 7 <= scaling.best_bits() <= 8
 
 

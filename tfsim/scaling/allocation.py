@@ -346,7 +346,7 @@ def best_bits(name: object = "kumar-2024") -> float:
     """Bits (weights, activations and KV cache alike) of the best training run when FLOPs cost in proportion to bits.
 
     At the optimum the loss falls with C_eff = C f(P) / P only, f = N_eff / N, so P is where f / P is highest, whatever
-    the budget (Kumar et al. 2024, arXiv:2411.04330, Section 4.3).
+    the budget (Kumar et al. 2024, arXiv:2411.04330).
 
     Raises: InputError when the law knows no precision.
     """

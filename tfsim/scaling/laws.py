@@ -306,7 +306,7 @@ def fewest_bits(chosen: Law) -> float:
 
 
 def effective_share(chosen: Law, bits: tuple[Number, Number, Number]) -> Number:
-    """N_eff / N at so many bits: the product of 1 - exp(n - P / gamma) (Kumar et al. 2024, arXiv:2411.04330, Eq. 3).
+    """N_eff / N at so many bits: the product of 1 - exp(n - P / gamma) (Kumar et al. 2024, arXiv:2411.04330).
 
     The text prints no n, the table of coefficients does; this reading is inferred (see the law's note).
 
@@ -324,7 +324,7 @@ def effective_share(chosen: Law, bits: tuple[Number, Number, Number]) -> Number:
 
 
 def quantization_loss(name: object = "kumar-2024", *, parameters: object, tokens: object, bits: object) -> Number:
-    """What quantizing the weights after training adds to the loss: C_T D^gD / N^gN exp(-bits / g_post) (Kumar Eq. 2).
+    """What quantizing the weights after training adds to the loss: C_T D^gD / N^gN exp(-bits / g_post) (Kumar).
 
     Raises: InputError when the law is not of that form.
     """
@@ -335,7 +335,7 @@ def quantization_loss(name: object = "kumar-2024", *, parameters: object, tokens
 
 
 def routed_loss(name: object = "clark-2022-s-base", *, parameters: object, experts: object) -> Number:
-    """Clark's loss at 130e9 tokens: log10 L = a log10 N + b log10 Eh + c log10 N log10 Eh + d (arXiv:2202.01169 Eq. 2).
+    """Clark's loss at 130e9 tokens: log10 L = a log10 N + b log10 Eh + c log10 N log10 Eh + d (arXiv:2202.01169).
 
     `parameters` is the dense model that is routed. Raises: InputError.
     """

@@ -92,7 +92,7 @@ class Surface:
 
 @dataclass(frozen=True)
 class Repeats:
-    """A surface over `unique` tokens, repeated (Muennighoff et al. 2023, arXiv:2305.16264, Eq. 5-6).
+    """A surface over `unique` tokens, repeated (Muennighoff et al. 2023, arXiv:2305.16264).
 
     Tokens beyond the unique ones count less and less, and so do parameters beyond those that
     fit the unique data: D' = U + U R* (1 - exp(-R / R*)), R = D / U - 1.
