@@ -165,6 +165,28 @@ def test_attention_flops_of_small_models_want_more_parameters() -> None:
     assert min(losses) == losses[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("muennighoff-2023", {"unique_tokens": 1e9}),
+        ("abnar-2025", {"sparsity": 0.9}),
+        ("refit-240", {"served_tokens": 1e11}),
+        ("refit-240", {"c_means": "exact", "flops_per_token": lambda n: 6 * n + 3e4 * n ** (2 / 3)}),
+    ],
+)
+def test_bowl_of_every_budget(name: str, facts: dict[str, Any]) -> None:
+    best = optimal(name, compute=1e21, **facts)
+    assert [point.factor for point in best.bowl] == [0.5, 0.7, 1.5, 2.0]
+    assert all(point.extra_loss > 0 and point.extra_compute > 0 for point in best.bowl)
+    # the extra budget is what brings that model to the best loss
+    curve_facts = {k: v for k, v in facts.items() if k in ("unique_tokens", "sparsity")}
+    curve = scaling.curve_of(best.law, **curve_facts)
+    for point in best.bowl:
+        needed = curve.tokens_of_loss(point.parameters, best.loss)
+        if np.isfinite(needed):
+            assert curve.loss(point.parameters, needed) == pytest.approx(best.loss, rel=1e-9)
+
+
 def test_one_expert_is_the_start_of_both_laws() -> None:
     from tfsim.scaling.laws import effective_experts
 

@@ -27,7 +27,7 @@ from tfsim.scaling.laws import (
     same_count,
 )
 from tfsim.scaling.surface import Curve, Repeats, Sparse, Surface, balance
-from tfsim.units import Number, as_number, common_shape
+from tfsim.units import Number, as_number, common_shape, where
 
 BOWL = (0.5, 0.7, 1.5, 2.0)
 
@@ -36,8 +36,8 @@ BOWL = (0.5, 0.7, 1.5, 2.0)
 class BowlPoint:
     """What a model of `factor` times the best N costs.
 
-    extra_compute: the share of training FLOPs more for the same loss (infinite where no data suffice);
-    extra_loss: what the loss is higher by for the same FLOPs.
+    extra_compute: the share of the budget (FLOPs, those of serving included when asked) more for the same loss,
+    infinite where no data suffice; extra_loss: what the loss is higher by for the same budget.
     """
 
     factor: float
@@ -209,13 +209,23 @@ def _on_surface(chosen: Law, curve: Surface, budget: Mapping[str, Number]) -> Al
     return _answer(chosen, curve, n, d, 6 * product, bowl=bowl(curve, n, d))
 
 
-def bowl(curve: Surface, n: Number, d: Number, factors: tuple[float, ...] = BOWL) -> tuple[BowlPoint, ...]:
-    """The cost of factor x N instead of the best N, under 6ND."""
-    best = curve.loss(n, d)
+def bowl(
+    curve: Curve,
+    n: Number,
+    d: Number,
+    factors: tuple[float, ...] = BOWL,
+    *,
+    per_token: Callable[[Number], Number] = lambda n: 6 * n,
+    priced: Number = 0.0,
+) -> tuple[BowlPoint, ...]:
+    """The cost of factor x N instead of the best N, where a run costs per_token(N) (D + priced)."""
+    best, budget = curve.loss(n, d), per_token(n) * (d + priced)
     points = []
     for k in factors:
         needed = curve.tokens_of_loss(k * n, best)
-        points.append(BowlPoint(k, k * n, k * needed / d - 1, curve.loss(k * n, d / k) - best))
+        left = budget / per_token(k * n) - priced
+        worse = where(left > 0, curve.loss(k * n, where(left > 0, left, 1.0)) - best, np.inf)
+        points.append(BowlPoint(k, k * n, per_token(k * n) * (needed + priced) / budget - 1, worse))
     return tuple(points)
 
 
@@ -237,7 +247,8 @@ def _along_budget(
 
     # per_token(N) is at least N for any model: a parameter that costs nothing is no parameter
     n = balance(curve, lambda n: c / per_token(n), rate, 1.0, c)
-    return _answer(chosen, curve, n, c / per_token(n), c, bowl=())
+    d = c / per_token(n)
+    return _answer(chosen, curve, n, d, c, bowl=bowl(curve, n, d, per_token=per_token))
 
 
 def _served(chosen: Law, curve: Curve, budget: Mapping[str, Number], served: Number, weight: Number) -> Allocation:
@@ -264,7 +275,8 @@ def _served(chosen: Law, curve: Curve, budget: Mapping[str, Number], served: Num
         low = curve.least_parameters(budget["loss"])
     n = balance(curve, tokens_of, lambda n, d: 1 + priced / d, low, top)
     d = tokens_of(n)
-    return _answer(chosen, curve, n, d, 6 * n * d, bowl=(), served_compute=2 * n * served)
+    points = bowl(curve, n, d, priced=priced)
+    return _answer(chosen, curve, n, d, 6 * n * d, bowl=points, served_compute=2 * n * served)
 
 
 def _on_track(chosen: Law, budget: Mapping[str, Number]) -> Allocation:
@@ -321,8 +333,8 @@ def _answer(
     served_compute: Number | None = None,
 ) -> Allocation:
     total: Number | None = None
-    if chosen.n in ("total", "active") and not isinstance(curve, Sparse):
-        total = n if chosen.n == "total" else None
+    if chosen.n == "total":
+        total = n
     elif chosen.n == "non_embedding":
         total = typical_total(n)
     warnings = list(outside(chosen, compute=compute, parameters=n, tokens=d, tokens_per_parameter=d / n))

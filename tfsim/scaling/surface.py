@@ -24,6 +24,10 @@ class Curve(Protocol):
         """-dL/d ln N and -dL/d ln D up to one common positive factor: all that a balance needs."""
         ...
 
+    def tokens_of_loss(self, n: Number, loss: Number) -> Number:
+        """D that brings n parameters to the loss; infinite where no amount does."""
+        ...
+
 
 @dataclass(frozen=True)
 class Surface:
@@ -77,10 +81,7 @@ class Surface:
         return (np.log(height) - np.log(loss - self.E) / self.gamma) / self.decay
 
     def tokens_of_loss(self, n: Number, loss: Number) -> Number:
-        """D that brings n parameters to the loss; infinite where no amount does."""
-        rest = self._inner(loss) - self.A * n**-self.alpha
-        safe = where(rest > 0, rest, 1.0)
-        return where(rest > 0, (self.B / safe) ** (1 / self.beta), np.inf)
+        return _tokens(self._inner(loss) - self.A * n**-self.alpha, self.B, self.beta)
 
     def least_parameters(self, loss: Number) -> Number:
         """N that reaches the loss with endless data only."""
@@ -111,12 +112,23 @@ class Repeats:
         by_n, by_d = self.base.slopes(n_eff, d_eff)
         return by_n * n_rate * n / n_eff, by_d * d_rate * d / d_eff
 
+    def tokens_of_loss(self, n: Number, loss: Number) -> Number:
+        worth = self.base.tokens_of_loss(self._parameters(n)[0], loss)
+        left = 1 - maximum(worth / self.unique - 1, 0.0) / self.R_D
+        repeats = -self.R_D * np.log(where(left > 0, left, 1.0))
+        return where(left > 0, minimum(worth, self.unique) + self.unique * repeats, np.inf)
+
     def _parameters(self, n: Number) -> tuple[Number, Number]:
         fitting = self.base.optimum(self.base.product_of_tokens(self.unique))[0]
         return _worn(n, fitting, self.R_N)
 
     def _tokens(self, d: Number) -> tuple[Number, Number]:
         return _worn(d, self.unique, self.R_D)
+
+
+def _tokens(rest: Number, scale: Number, exponent: Number) -> Number:
+    """D whose term scale D^-exponent is `rest`; infinite when nothing is left for it."""
+    return where(rest > 0, (scale / where(rest > 0, rest, 1.0)) ** (1 / exponent), np.inf)
 
 
 def _worn(x: Number, fresh: Number, wear: float) -> tuple[Number, Number]:
@@ -146,6 +158,9 @@ class Sparse:
         k = self.coefficients
         (own, mixed), by_d = self._terms(n, d)
         return k["alpha"] * own + k["gamma"] * mixed, k["beta"] * by_d
+
+    def tokens_of_loss(self, n: Number, loss: Number) -> Number:
+        return _tokens(loss - self.loss(n, np.inf), self.coefficients["b"], self.coefficients["beta"])
 
     def _terms(self, n: Number, d: Number) -> tuple[tuple[Number, Number], Number]:
         k, active = self.coefficients, 1 - self.sparsity
