@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfsim import scaling
     from tfsim.comparison import compare
     from tfsim.errors import InputError
     from tfsim.hardware import load_device, load_system
@@ -25,6 +26,7 @@ __all__ = [
     "load_device",
     "load_model",
     "load_system",
+    "scaling",
     "search_plans",
     "serve",
     "train",
@@ -37,6 +39,7 @@ _HOME = {
     "load_device": "tfsim.hardware",
     "load_model": "tfsim.models",
     "load_system": "tfsim.hardware",
+    "scaling": "tfsim.scaling",  # public as a room: tfsim.scaling.optimal
     "search_plans": "tfsim.training",
     "serve": "tfsim.serving",
     "train": "tfsim.training",
@@ -46,7 +49,8 @@ _HOME = {
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'tfsim' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    home = import_module(_HOME[name])
+    value = home if home.__name__ == f"tfsim.{name}" else getattr(home, name)
     globals()[name] = value
     return value
 

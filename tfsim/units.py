@@ -34,11 +34,19 @@ else:  # reading and printing a single quantity must not wait for NumPy to load
 LARGEST = 1e18  # no count, length or rate a user means is larger, and products of several stay far from overflow
 
 
-def as_number(x: object, name: str = "value", *, at_least: float | None = None, whole: bool = False) -> Number:
+def as_number(
+    x: object,
+    name: str = "value",
+    *,
+    at_least: float | None = None,
+    at_most: float = LARGEST,
+    whole: bool = False,
+) -> Number:
     """A user's number (or array of numbers) as the rest of tfsim takes it.
 
     Python ints and floats stay, NumPy scalars become Python numbers, lists and integer arrays
-    become float64 arrays. With `at_least` smaller values, with `whole` fractions are refused.
+    become float64 arrays. With `at_least` smaller values, with `whole` fractions are refused, and
+    always values above `at_most` (FLOPs of a whole training run need a higher one).
 
     Raises: InputError naming `name` for bools, text, NaN, infinities, empty arrays and anything else.
     """
@@ -69,8 +77,8 @@ def as_number(x: object, name: str = "value", *, at_least: float | None = None, 
         raise InputError(f"{name}: {quote(x)} is below {at_least:g}")
     if not integral:
         raise InputError(f"{name}: {quote(x)} is not a whole number")
-    if abs(number) > LARGEST if isinstance(number, int | float) else bool((abs(number) > LARGEST).any()):
-        raise InputError(f"{name}: {quote(x)} is implausibly large (above {LARGEST:g})")
+    if abs(number) > at_most if isinstance(number, int | float) else bool((abs(number) > at_most).any()):
+        raise InputError(f"{name}: {quote(x)} is implausibly large (above {at_most:g})")
     return number
 
 

@@ -1,0 +1,87 @@
+"""Scaling laws: every published one with what it counts, and the model that a budget buys.
+
+>>> from tfsim import scaling
+>>> best = scaling.optimal(compute=5.76e23)
+>>> f"{best.parameters:.3g} parameters, {best.tokens:.3g} tokens"
+'7.32e+10 parameters, 1.31e+12 tokens'
+"""
+
+from tfsim.scaling.allocation import (
+    Allocation,
+    BowlPoint,
+    Comparison,
+    best_bits,
+    bowl,
+    compare_laws,
+    optimal,
+)
+from tfsim.scaling.conventions import (
+    PARAMETER_COUNTS,
+    PF_DAY,
+    chinchilla_flops_per_token,
+    convert_compute,
+    convert_parameters,
+    deepseek_flops_per_token,
+    flops_from_pf_days,
+    pf_days_from_flops,
+    total_from_non_embedding,
+)
+from tfsim.scaling.laws import (
+    DEFAULT,
+    Law,
+    critical_batch,
+    curve_of,
+    downstream_error,
+    effective_parameters,
+    fewest_steps,
+    law,
+    least_compute,
+    list_laws,
+    loss,
+    quantization_loss,
+    recipe,
+    routed_loss,
+    single_loss,
+    steps_loss,
+    vocabulary_loss,
+)
+from tfsim.scaling.surface import Repeats, Sparse, Surface
+
+__all__ = [
+    "DEFAULT",
+    "PARAMETER_COUNTS",
+    "PF_DAY",
+    "Allocation",
+    "BowlPoint",
+    "Comparison",
+    "Law",
+    "Repeats",
+    "Sparse",
+    "Surface",
+    "best_bits",
+    "bowl",
+    "chinchilla_flops_per_token",
+    "compare_laws",
+    "convert_compute",
+    "convert_parameters",
+    "critical_batch",
+    "curve_of",
+    "deepseek_flops_per_token",
+    "downstream_error",
+    "effective_parameters",
+    "fewest_steps",
+    "flops_from_pf_days",
+    "law",
+    "least_compute",
+    "list_laws",
+    "loss",
+    "optimal",
+    "pf_days_from_flops",
+    "quantization_loss",
+    "recipe",
+    "routed_loss",
+    "single_loss",
+    "steps_loss",
+    "total_from_non_embedding",
+    "vocabulary_loss",
+]

@@ -1,0 +1,469 @@
+"""The published scaling laws (laws.yaml) and their evaluation.
+
+A law is data: a form, its coefficients, and what N, D, C and the loss count. N and D given to a law are in
+its own counts (law.n, law.d); tfsim.scaling.conventions converts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from tfsim.errors import InputError, choice, quote, unknown
+from tfsim.files import read_yaml
+from tfsim.scaling.conventions import PARAMETER_COUNTS, positive
+from tfsim.scaling.surface import Curve, Repeats, Sparse, Surface
+from tfsim.units import Number, as_number, common_shape
+
+DEFAULT = "refit-240"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kind of law: its coefficients and the facts that an evaluation needs beside N and D."""
+
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+
+
+FORMS: Mapping[str, Form] = {
+    # Losses L(N, D)
+    "surface": Form(("E", "A", "B", "alpha", "beta"), ("gamma",)),
+    "gadre": Form(("E", "A", "B", "exponent"), ("error_top", "error_scale", "error_rate")),
+    "kaplan_nd": Form(("N_c", "D_c", "alpha_N", "alpha_D")),
+    "repeats": Form(("E", "A", "B", "alpha", "beta", "R_D", "R_N"), (), ("unique_tokens",)),
+    "granular": Form(("a", "alpha", "b", "beta", "g", "gamma", "c"), (), ("granularity",)),
+    "routed": Form(
+        ("a", "alpha", "delta", "gamma", "b", "beta", "omega", "zeta", "E_start", "E_max", "c"), (), ("experts",)
+    ),
+    "sparse": Form(("a", "b", "c", "d", "e", "alpha", "beta", "lam", "delta", "gamma"), (), ("sparsity",)),
+    "precision": Form(
+        ("E", "A", "B", "alpha", "beta", "gamma_w", "gamma_a", "gamma_kv", "n_w", "n_a", "n_kv"),
+        ("C_T", "gamma_D", "gamma_N", "gamma_post"),
+        ("bits",),
+    ),
+    # Optima N(C), D(C) without a loss
+    "powers": Form(
+        (),
+        ("n_scale", "n_exponent", "n_divisor", "d_scale", "d_exponent", "unit", "share", "loss_scale", "loss_exponent"),
+    ),
+    "ratio": Form(("ratio", "exponent", "unit"), ("alpha", "beta")),
+    "exponents": Form(("n_exponent", "d_exponent")),
+    # The rest: functions of this module
+    "single": Form(("exponent",), ("scale", "factor", "shift", "floor")),
+    "kaplan_ns": Form(("N_c", "S_c", "alpha_N", "alpha_S")),
+    "critical_batch": Form(("scale", "exponent")),
+    "clark": Form(("a", "b", "c", "d", "E_start", "E_max"), (), ("experts",)),
+    "vocabulary": Form(("E", "A1", "A2", "B", "alpha1", "alpha2", "beta", "gamma")),
+    "recipe": Form(("scale",), ("parameters", "tokens", "compute", "experts", "unit")),
+}
+SURFACES = ("surface", "gadre", "kaplan_nd", "granular", "routed", "precision")
+CURVES = (*SURFACES, "repeats", "sparse")
+TRACKS = ("powers", "ratio")
+_POSITIVE = ("A", "B", "alpha", "beta", "gamma", "exponent", "R_D", "R_N")
+_COUNTS_OF_N = (*PARAMETER_COUNTS, "compute_per_6d", "flops_per_token_by_6", "non_vocabulary", "not_stated")
+_COUNTS_OF_C = ("6nd", "exact", "pf_days", "m_times_d", "tpu_v3_core_days")
+RANGES = ("compute", "parameters", "tokens", "tokens_per_parameter", "experts")
+
+
+@dataclass(frozen=True)
+class Law:
+    """One law. `coefficients` has the names of its form; `fitted` is (lowest, highest) of the data by quantity.
+
+    n: total, non_embedding, with_head, active, active_non_embedding (tfsim.scaling.conventions),
+    compute_per_6d (N is C / 6D), flops_per_token_by_6 (DeepSeek), non_vocabulary or not_stated.
+    c: 6nd (6 times the law's own N times D), exact, pf_days, m_times_d, tpu_v3_core_days.
+
+    Raises: InputError for an unknown form or count, and coefficients that the form lacks or does not know.
+    """
+
+    name: str
+    form: str
+    coefficients: Mapping[str, float]
+    n: str = "total"
+    d: str = "training tokens, one epoch"
+    c: str = "6nd"
+    loss: str = "nats per token"
+    title: str = ""
+    source: str = ""
+    note: str = ""
+    domain: str = "text"
+    standard_errors: Mapping[str, float] = field(default_factory=dict)
+    fitted: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        at = f"law {quote(self.name)}"
+        form = FORMS[choice(f"{at}: form", self.form, FORMS)]
+        choice(f"{at}: n", self.n, _COUNTS_OF_N)
+        choice(f"{at}: c", self.c, _COUNTS_OF_C)
+        known = (*form.required, *form.optional)
+        for name, given, names in (
+            ("coefficients", self.coefficients, known),
+            ("standard_errors", self.standard_errors, known),
+            ("fitted", self.fitted, RANGES),
+        ):
+            for key in given:
+                choice(f"{at}: {name}", key, names)
+        for key in form.required:
+            if key not in self.coefficients:
+                raise InputError(
+                    f"{at}: coefficient {key} is missing: form {self.form} needs {', '.join(form.required)}"
+                )
+        values = {key: _coefficient(value, f"{at}: {key}") for key, value in self.coefficients.items()}
+        for key in _POSITIVE if self.form in ("surface", "gadre", "repeats") else ():
+            if key in values and not 1e-9 <= values[key] <= 1e30:
+                raise InputError(f"{at}: {key}: {values[key]:g} is not between 1e-9 and 1e30")
+        object.__setattr__(self, "coefficients", MappingProxyType(values))
+        object.__setattr__(self, "standard_errors", MappingProxyType(dict(self.standard_errors)))
+        object.__setattr__(self, "fitted", MappingProxyType({k: (low, high) for k, (low, high) in self.fitted.items()}))
+
+    @property
+    def convention(self) -> str:
+        """What N, D, C and the loss count, in one line."""
+        return f"N {self.n}; D {self.d}; C {self.c}; loss {self.loss}"
+
+
+def _coefficient(value: object, name: str) -> float:
+    number = as_number(value, name, at_most=1e40)
+    if not isinstance(number, int | float):
+        raise InputError(f"{name}: must be one number")
+    return float(number)
+
+
+@cache
+def _library() -> Mapping[str, Law]:
+    tree = read_yaml(Path(__file__).with_name("laws.yaml"))
+    return MappingProxyType({name: Law(name=name, **entry) for name, entry in tree.items()})
+
+
+def list_laws(*, form: str | None = None) -> list[str]:
+    """The names of the laws, the default first; of one form when given. Raises: InputError for an unknown form."""
+    if form is not None:
+        choice("form", form, FORMS)
+    return [name for name, entry in _library().items() if form in (None, entry.form)]
+
+
+def law(name: object = DEFAULT) -> Law:
+    """A law by its name; a Law (a user's own fit) stays as it is.
+
+    Raises: InputError with the nearest names.
+    """
+    if isinstance(name, Law):
+        return name
+    if not isinstance(name, str):
+        raise InputError(f"law: {quote(name)} is neither a name nor a Law")
+    if name not in _library():
+        raise unknown("law", name, _library())
+    return _library()[name]
+
+
+def facts_of(chosen: Law, given: Mapping[str, object]) -> dict[str, Any]:
+    """The facts that the law takes. Raises: InputError for one missing or unused."""
+    wanted = FORMS[chosen.form].facts
+    for name, value in given.items():
+        if name not in wanted and value is not None:
+            takers = ", ".join(n for n, e in _library().items() if name in FORMS[e.form].facts)
+            raise InputError(f"{name}: law {chosen.name} does not depend on it (laws that do: {takers})")
+    for name in wanted:
+        if given.get(name) is None:
+            raise InputError(f"{name}: law {chosen.name} needs it")
+    return {name: given[name] for name in wanted}
+
+
+def facts_given(facts: Mapping[str, object]) -> dict[str, Any]:
+    """The facts that are given, checked. Raises: InputError for one that no law has or that is out of range."""
+    return {choice("fact", key, _FACTS): _FACTS[key](value) for key, value in facts.items() if value is not None}
+
+
+def one_by_one(facts: Mapping[str, Any]) -> dict[str, Number]:
+    """The numbers among checked facts, those of `bits` apart."""
+    parts = {f"bits of {part}": x for part, x in zip(_PRECISIONS.values(), facts.get("bits", ()), strict=False)}
+    return {**{key: value for key, value in facts.items() if key != "bits"}, **parts}
+
+
+def _bits(value: object) -> tuple[Number, Number, Number]:
+    """Bits of weights, activations and KV cache: one number for all, or three."""
+    if isinstance(value, tuple):
+        if len(value) != 3:
+            raise InputError("bits: give one number, or three (weights, activations, KV cache)")
+        w, a, kv = (positive(x, "bits") for x in value)
+        return w, a, kv
+    every = positive(value, "bits")
+    return every, every, every
+
+
+_PRECISIONS = {"w": "weights", "a": "activations", "kv": "KV cache"}
+
+
+def _sparsity(value: object) -> Number:
+    number = as_number(value, "sparsity", at_least=0)
+    if not np.all(np.asarray(number) < 1):
+        raise InputError("sparsity: must be below 1 (the share of parameters that a token leaves idle)")
+    return number
+
+
+_FACTS: Mapping[str, Any] = {
+    "unique_tokens": lambda x: as_number(x, "unique_tokens", at_least=1),
+    "granularity": lambda x: as_number(x, "granularity", at_least=1),
+    "experts": lambda x: as_number(x, "experts", at_least=1),
+    "sparsity": _sparsity,
+    "bits": _bits,
+}
+
+
+def curve_of(chosen: Law, **given: object) -> Curve:
+    """L(N, D) of a law, with its facts filled in: unique_tokens, granularity, experts, sparsity or bits.
+
+    Raises: InputError when the law has no L(N, D), or a fact is missing or not the law's.
+    """
+    if chosen.form not in CURVES:
+        having = ", ".join(name for name, entry in _library().items() if entry.form in CURVES)
+        raise InputError(f"law {chosen.name}: gives no loss L(N, D); laws that do: {having}")
+    k = chosen.coefficients
+    facts = facts_of(chosen, facts_given(given))
+    if chosen.form == "sparse":
+        return Sparse(dict(k), facts["sparsity"])
+    if chosen.form == "repeats":
+        return Repeats(_surface(chosen, {}), facts["unique_tokens"], k["R_D"], k["R_N"])
+    return _surface(chosen, facts)
+
+
+def _surface(chosen: Law, facts: Mapping[str, Any]) -> Surface:
+    k = chosen.coefficients
+    if chosen.form == "gadre":  # their code has B 6^(-x/2) (M N)^-x, M = D / N; without the factor D/N is off by 2.45x
+        x = k["exponent"]
+        return Surface(k["E"], k["A"], k["B"] * 6 ** (-x / 2), x, x)
+    if chosen.form == "kaplan_nd":  # [(N_c/N)^(aN/aD) + D_c/D]^aD
+        x = k["alpha_N"] / k["alpha_D"]
+        return Surface(0.0, k["N_c"] ** x, k["D_c"], x, 1.0, k["alpha_D"])
+    if chosen.form == "granular":
+        return Surface(k["c"], k["a"] + k["g"] * facts["granularity"] ** -k["gamma"], k["b"], k["alpha"], k["beta"])
+    if chosen.form == "routed":
+        worth = effective_experts(facts["experts"], k["E_start"], k["E_max"])
+        log = np.log(worth)
+        return Surface(
+            k["c"],
+            k["a"] * worth ** k["delta"],
+            k["b"] * worth ** k["omega"],
+            -(k["alpha"] + k["gamma"] * log),
+            -(k["beta"] + k["zeta"] * log),
+        )
+    if chosen.form == "precision":
+        share = effective_share(chosen, facts["bits"])
+        return Surface(k["E"], k["A"] * share ** -k["alpha"], k["B"], k["alpha"], k["beta"])
+    return Surface(k["E"], k["A"], k["B"], k["alpha"], k["beta"], k.get("gamma", 1.0))
+
+
+def loss(
+    name: object = DEFAULT, *, parameters: object, tokens: object, n_means: str | None = None, **facts: object
+) -> Number:
+    """L(N, D) of a law, in the law's own unit of loss.
+
+    `n_means` says what `parameters` counts and is refused when the law counts otherwise. Facts: unique_tokens
+    (Muennighoff), experts (Ludziejewski, Clark), granularity (Krajewski), sparsity (Abnar), bits (Kumar).
+
+    Raises: InputError.
+    """
+    chosen = law(name)
+    same_count("n_means", n_means, chosen.n, chosen)
+    n, d = as_number(parameters, "parameters", at_least=1), as_number(tokens, "tokens", at_least=1)
+    if chosen.form == "clark":
+        raise InputError(f"law {chosen.name}: tokens are fixed at 130e9: use routed_loss")
+    if chosen.form == "repeats" and facts.get("unique_tokens") is None:
+        facts = {**facts, "unique_tokens": d}  # one epoch
+    checked = facts_given(facts)
+    common_shape(parameters=n, tokens=d, **one_by_one(checked))
+    return curve_of(chosen, **checked).loss(n, d)
+
+
+def same_count(field_name: str, given: str | None, own: str, chosen: Law) -> None:
+    """Refuse a number that counts otherwise than the law. Raises: InputError naming the converter."""
+    if given is None:
+        return
+    choice(field_name, given, _COUNTS_OF_N if field_name == "n_means" else _COUNTS_OF_C)
+    if given != own:
+        way = "convert_parameters" if field_name == "n_means" else "convert_compute"
+        raise InputError(f"{field_name}: law {chosen.name} counts {own}, not {given}: convert with tfsim.scaling.{way}")
+
+
+def effective_experts(experts: Number, start: float, most: float) -> Number:
+    """Clark's saturating count of experts: 1/Eh = 1/(E - 1 + 1/(1/Es - 1/Em)) + 1/Em (arXiv:2202.01169); Eh(1) = Es."""
+    return 1 / (1 / (experts - 1 + 1 / (1 / start - 1 / most)) + 1 / most)
+
+
+def fewest_bits(chosen: Law) -> float:
+    """Bits at which Kumar's law leaves no effective parameter: P = n gamma of the most sensitive part."""
+    k = chosen.coefficients
+    return max(k[f"n_{part}"] * k[f"gamma_{part}"] for part in _PRECISIONS)
+
+
+def effective_share(chosen: Law, bits: tuple[Number, Number, Number]) -> Number:
+    """N_eff / N at so many bits: the product of 1 - exp(n - P / gamma) (Kumar et al. 2024, arXiv:2411.04330).
+
+    The text prints no n, the table of coefficients does; this reading is inferred (see the law's note).
+
+    Raises: InputError where the law leaves nothing.
+    """
+    k = chosen.coefficients
+    share: Number = 1.0
+    for count, part in zip(bits, _PRECISIONS, strict=True):
+        left = 1 - np.exp(k[f"n_{part}"] - count / k[f"gamma_{part}"])
+        if not np.all(left > 0):
+            low = k[f"n_{part}"] * k[f"gamma_{part}"]
+            raise InputError(f"bits: law {chosen.name} holds above {low:.3g} bits of {_PRECISIONS[part]}")
+        share = share * left
+    return share
+
+
+def quantization_loss(name: object = "kumar-2024", *, parameters: object, tokens: object, bits: object) -> Number:
+    """What quantizing the weights after training adds to the loss: C_T D^gD / N^gN exp(-bits / g_post) (Kumar).
+
+    Raises: InputError when the law is not of that form.
+    """
+    k = _of_form(name, "precision").coefficients
+    n, d = as_number(parameters, "parameters", at_least=1), as_number(tokens, "tokens", at_least=1)
+    p = positive(bits, "bits")
+    return k["C_T"] * d ** k["gamma_D"] / n ** k["gamma_N"] * np.exp(-p / k["gamma_post"])
+
+
+def routed_loss(name: object = "clark-2022-s-base", *, parameters: object, experts: object) -> Number:
+    """Clark's loss at 130e9 tokens: log10 L = a log10 N + b log10 Eh + c log10 N log10 Eh + d (arXiv:2202.01169).
+
+    `parameters` is the dense model that is routed. Raises: InputError.
+    """
+    k = _of_form(name, "clark").coefficients
+    n, e = as_number(parameters, "parameters", at_least=1), as_number(experts, "experts", at_least=1)
+    x, y = np.log10(n), np.log10(effective_experts(e, k["E_start"], k["E_max"]))
+    return 10 ** (k["a"] * x + k["b"] * y + k["c"] * x * y + k["d"])
+
+
+def effective_parameters(name: object = "clark-2022-s-base", *, parameters: object, experts: object) -> Number:
+    """Clark's effective parameter count: the dense N (one expert, by the same law) of the same loss.
+
+    Raises: InputError.
+    """
+    k = _of_form(name, "clark").coefficients
+    target = np.log10(routed_loss(name, parameters=parameters, experts=experts))
+    y = math.log10(k["E_start"])
+    return 10 ** ((target - k["d"] - k["b"] * y) / (k["a"] + k["c"] * y))
+
+
+def single_loss(name: object, x: object) -> Number:
+    """floor + factor ((x + shift) / scale)^-exponent of a law of one variable; its note says what x is.
+
+    Raises: InputError when the law has more variables.
+    """
+    k = _of_form(name, "single").coefficients
+    value = positive(x, "x")
+    base = (value + k.get("shift", 0.0)) / k.get("scale", 1.0)
+    return k.get("floor", 0.0) + k.get("factor", 1.0) * base ** -k["exponent"]
+
+
+def steps_loss(name: object = "kaplan-ns", *, parameters: object, steps: object) -> Number:
+    """L(N, S_min) (Kaplan Eq. 1.6); `steps` is S_min (fewest_steps), N non-embedding. Raises: InputError."""
+    k = _of_form(name, "kaplan_ns").coefficients
+    n, s = as_number(parameters, "parameters", at_least=1), as_number(steps, "steps", at_least=1)
+    return (k["N_c"] / n) ** k["alpha_N"] + (k["S_c"] / s) ** k["alpha_S"]
+
+
+def critical_batch(loss: object, name: object = "kaplan-batch") -> Number:
+    """Tokens per batch where time and compute cost twice their least: B* / L^(1/alpha_B) (Kaplan Eq. 1.4).
+
+    Raises: InputError.
+    """
+    k = _of_form(name, "critical_batch").coefficients
+    return k["scale"] / as_number(loss, "loss", at_least=1e-3) ** (1 / k["exponent"])
+
+
+def fewest_steps(steps: object, *, batch: object, critical: object) -> Number:
+    """S_min = S / (1 + B_crit / B) (Kaplan Eq. 5.4); batches in tokens. Raises: InputError."""
+    s, b, c = _triple(steps, batch, critical, "steps")
+    return s / (1 + c / b)
+
+
+def least_compute(compute: object, *, batch: object, critical: object) -> Number:
+    """C_min = C / (1 + B / B_crit) (Kaplan Eq. 5.5); batches in tokens. Raises: InputError."""
+    f, b, c = _triple(compute, batch, critical, "compute")
+    return f / (1 + b / c)
+
+
+def _triple(x: object, batch: object, critical: object, name: str) -> tuple[Number, Number, Number]:
+    return (
+        positive(x, name),
+        positive(batch, "batch"),
+        positive(critical, "critical"),
+    )
+
+
+def downstream_error(name: object, loss: object) -> Number:
+    """Average top-1 error of 46 downstream tasks at a loss: eps - k exp(-gamma L) (Gadre et al. 2024).
+
+    Raises: InputError.
+    """
+    k = _of_form(name, "gadre").coefficients
+    return k["error_top"] - k["error_scale"] * np.exp(-k["error_rate"] * as_number(loss, "loss", at_least=0))
+
+
+def vocabulary_loss(
+    name: object = "tao-2024", *, parameters: object, vocabulary_parameters: object, characters: object
+) -> Number:
+    """Unigram-normalised loss -E + A1 N_nv^-a1 + A2 N_v^-a2 + B H^-b (Tao et al. 2024). Raises: InputError."""
+    k = _of_form(name, "vocabulary").coefficients
+    n = as_number(parameters, "parameters", at_least=1)
+    v = as_number(vocabulary_parameters, "vocabulary_parameters", at_least=1)
+    h = as_number(characters, "characters", at_least=1)
+    return -k["E"] + k["A1"] * n ** -k["alpha1"] + k["A2"] * v ** -k["alpha2"] + k["B"] * h ** -k["beta"]
+
+
+def recipe(name: object, **given: object) -> Number:
+    """A learning rate, batch (tokens), step or token count as a power law of parameters, tokens, compute or experts.
+
+    law(name).loss says what it gives; exactly the quantities that the law uses are taken.
+
+    Raises: InputError for one missing or unused.
+    """
+    chosen = _of_form(name, "recipe")
+    k = chosen.coefficients
+    wanted = [key for key in k if key not in ("scale", "unit")]
+    for key in given:
+        choice(f"law {chosen.name}", key, wanted)
+    result: Number = k["scale"]
+    for key in wanted:
+        if given.get(key) is None:
+            raise InputError(f"{key}: law {chosen.name} needs it")
+        value = positive(given[key], key)
+        result = result * (value / k.get("unit", 1.0)) ** k[key]
+    return result
+
+
+def _of_form(name: object, form: str) -> Law:
+    chosen = law(name)
+    if chosen.form != form:
+        raise InputError(
+            f"law {chosen.name}: has form {chosen.form}, not {form}: choose from {', '.join(list_laws(form=form))}"
+        )
+    return chosen
+
+
+def outside(chosen: Law, **quantities: Number) -> Iterator[str]:
+    """One sentence for each quantity outside the range that the law was fitted on."""
+    for name, value in quantities.items():
+        if name not in chosen.fitted:
+            continue
+        low, high = chosen.fitted[name]
+        least, most = float(np.min(value)), float(np.max(value))
+        words = name.replace("_", " ")
+        if most > high:
+            yield f"{words} {most:.3g} is {most / high:.3g}x above the fitted range ({low:.3g} to {high:.3g})"
+        if least < low:
+            yield f"{words} {least:.3g} is {low / least:.3g}x below the fitted range ({low:.3g} to {high:.3g})"
+    if not chosen.fitted:
+        yield "the fitted range is not known"
