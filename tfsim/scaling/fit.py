@@ -8,7 +8,7 @@ fit is close to least absolute deviations, which single bad runs hardly move.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DELTA = 1e-3  # Hoffmann et al. 2022, Appendix D.3
 _STARTS = 8
+_WIDENINGS = (100.0, 10.0)  # of delta, before the last minimisation: few runs lie inside a narrow one at first
 _AGREE = 1e-6  # starts whose objectives differ by less, relative, found the same minimum
 _EXACT = 1e-9  # residuals of ln L below this are rounding
 _NEGLIGIBLE = 1e-3  # a term that nowhere makes up this share of L is not determined
@@ -148,6 +149,19 @@ class Fit:
             raise InputError(f"form: {quote(self.form.name)} says nothing about how to split C into N and D")
         return self.beta / (self.alpha + self.beta)
 
+    @property
+    def scales(self) -> Mapping[str, float]:
+        """The same coefficients as Kaplan et al. write them: N_c, alpha_N, D_c, alpha_D (or those of the variable).
+
+        (N_c/N)^alpha_N is the law's term of N alone, so N_c = A^(1/alpha) and alpha_N = alpha gamma.
+        """
+        pairs = ((self.A, self.alpha), (self.B, self.beta))
+        found = {}
+        for name, (factor, exponent) in zip(self.form.variables, pairs, strict=False):
+            found[f"{name}_c"] = factor ** (1 / exponent)
+            found[f"alpha_{name}"] = exponent * self.gamma
+        return found
+
     def predict(self, **variables: Any) -> Array:
         """Loss at the form's variables, such as ``predict(N=7e9, D=2e12)``; they broadcast.
 
@@ -258,6 +272,9 @@ def fit(
     begin = starts(problem, relative, _shift(_fixed(shape), centre), _STARTS)
     if not len(begin):
         raise _undetermined(shape, "no exponents give positive coefficients")
+    for widening in _WIDENINGS:
+        wide = replace(problem, delta=problem.delta * widening)
+        begin = minimise(begin, relative[None], wide, 1e-3).theta
     minimum = minimise(begin, relative[None], problem, 1e-13)
     best = int(np.argmin(minimum.objective))
     least = float(minimum.objective[best])

@@ -32,7 +32,7 @@ class Runs:
     """
 
     loss: Array
-    row: Array
+    row: NDArray[np.int64]
     N: Array | None = None
     D: Array | None = None
     C: Array | None = None
@@ -104,7 +104,7 @@ def read_runs(
         _derive(values, rows, where, at)
     group = tuple(str(table[names["group"]][i]) for i in rows) if "group" in names else None
     loss = values.pop("loss")
-    return Runs(loss, rows.astype(float), group=group, excluded=tuple(sorted(left_out)), flops=flops, **values)
+    return Runs(loss, rows, group=group, excluded=tuple(sorted(left_out)), flops=flops, **values)
 
 
 def _table(source: Source) -> tuple[dict[str, Any], str]:
