@@ -187,15 +187,15 @@ def test_a_bad_run_hardly_moves_the_fit_and_is_named() -> None:
 def test_bootstrap_covers_the_truth_and_every_draw_is_a_minimum() -> None:
     law = fit(noisy())
     steps: list[tuple[int, int]] = []
-    boot = law.bootstrap(600, seed=5, progress=lambda done, wanted: steps.append((done, wanted)))
-    assert steps == [(500, 600), (600, 600)]
+    boot = law.bootstrap(1600, seed=5, progress=lambda done, wanted: steps.append((done, wanted)))
+    assert steps == [(750, 1600), (1500, 1600), (1600, 1600)]
     for name, value in EXACT["chinchilla"].items():
         low, high = boot.quantiles(name, (0.005, 0.995))
         assert low < value < high, name
     assert boot.unconverged == 0
     assert boot.draws["a"] == pytest.approx(boot.draws["beta"] / (boot.draws["alpha"] + boot.draws["beta"]))
     assert 0 < boot.sd("alpha") < 0.1
-    counts = np.random.default_rng(5).multinomial(80, np.full(80, 1 / 80), size=500)
+    counts = np.random.default_rng(5).multinomial(80, np.full(80, 1 / 80), size=750)
     for draw in range(3):  # a refit from scratch on the same resample
         drawn = counts[draw] > 0
         again = fit(law.runs.take(drawn), weights=counts[draw][drawn])
@@ -278,6 +278,26 @@ def test_runs_without_a_law_in_them() -> None:
         fit(rising)
 
 
+def test_loss_that_rises_with_size() -> None:
+    columns = sizes()
+    with pytest.raises(InputError, match=r"alpha comes out at -0\.1.*does not fall with N"):
+        fit({**columns, "loss": 0.5 * columns["N"] ** 0.1 * (1 + 1e-3 * np.sin(columns["D"]))}, "power-n")
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(4, 30), form=st.sampled_from(sorted(FORMS)))
+def test_losses_without_sense_are_fitted_or_refused(seed: int, n: int, form: str) -> None:
+    """No warning (an error here), no other exception, and no coefficient that is not finite."""
+    columns = sizes(n, seed)
+    try:
+        law = fit({**columns, "loss": np.random.default_rng(seed).uniform(0.1, 9, n)}, form)
+    except InputError:
+        return
+    assert all(np.isfinite(getattr(law, name)) for name in THETA)
+    assert all(np.isfinite(draws).all() for draws in law.bootstrap(20).draws.values())
+    assert law.scales.keys()
+
+
 def test_bad_arguments() -> None:
     runs = noisy()
     with pytest.raises(InputError, match="did you mean chinchilla"):
@@ -286,8 +306,14 @@ def test_bad_arguments() -> None:
         fit(runs, delta=0)
     with pytest.raises(InputError, match="weights: 3 for 80 runs"):
         fit(runs, weights=[1, 2, 3])
-    with pytest.raises(InputError, match="weights: not all are positive"):
+    with pytest.raises(InputError, match=r"weights: 0\.0 is not a positive"):
         fit(runs, weights=np.zeros(80))
+    with pytest.raises(InputError, match=r"weights: .* is not a number"):
+        fit(runs, weights="heavy")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="seed: -1 "):
+        fit(runs).bootstrap(10, seed=-1)
+    with pytest.raises(InputError, match="from_c: nan is not"):
+        extrapolate(runs, from_c=float("nan"))
     with pytest.raises(InputError, match="draws: 1 "):
         fit(runs).bootstrap(1)
     with pytest.raises(InputError, match="give from_c or rows"):

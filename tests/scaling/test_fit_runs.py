@@ -88,6 +88,7 @@ def test_a_repeated_seed_is_a_run_and_a_copied_row_is_not() -> None:
         (GOOD.replace("3.2", "inf"), "line 3: 'inf' is not"),
         (GOOD.replace("3.2", "-3.2"), "line 3: '-3.2' is not"),
         (GOOD.replace("4e8", "0"), "N: line 4: '0' is not"),
+        (GOOD.replace("4e8", "1e200", 1), "N: line 4: '1e200' is implausibly large"),
         (GOOD.replace("4e8", "400M"), "N: line 4: '400M' is not"),
         (GOOD.replace("loss", "val_loss"), "no column 'loss'.*one of N, D, val_loss"),
         (GOOD.replace("D", "N"), "two columns named 'N'"),
@@ -128,5 +129,7 @@ def test_other_bad_input(tmp_path: Path) -> None:
         read_runs({"params": [1e9], "loss": [3.0]}, columns={"N": "param"})
     with pytest.raises(InputError, match="unknown columns 'M'"):
         read_runs({"params": [1e9], "loss": [3.0]}, columns={"M": "params"})
+    with pytest.raises(InputError, match="group: row 1: no group"):
+        read_runs({"N": [1e9, 2e9], "loss": [3.0, 2.9], "group": ["a", ""]})
     with pytest.raises(InputError, match="unknown flops"):
         read_runs({"N": [1e9], "loss": [3.0]}, flops="8ND")

@@ -16,7 +16,7 @@ import numpy as np
 from tfsim.errors import InputError, choice, quote
 from tfsim.plain import plain_fields
 from tfsim.scaling.fit_minimise import _LOGS, STATIONARY, THETA, Problem, minimise, starts, surface
-from tfsim.scaling.fit_runs import Runs, read_runs
+from tfsim.scaling.fit_runs import Runs, positive, read_runs
 from tfsim.units import Array
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _AGREE = 1e-6  # starts whose objectives differ by less, relative, found the sam
 _EXACT = 1e-9  # residuals of ln L below this are rounding
 _NEGLIGIBLE = 1e-3  # a term that nowhere makes up this share of L is not determined
 _COLLINEAR = 1e-4  # 1 - R^2 of ln D on ln N below which the two cannot be told apart
-_BATCH = 500  # resamples per step of the progress report
+_BATCH = 60_000  # residuals computed at once in a bootstrap: they stay in the processor's caches
 _SUSPECT = 5.0  # robust standard deviations
 
 
@@ -158,7 +158,8 @@ class Fit:
         pairs = ((self.A, self.alpha), (self.B, self.beta))
         found = {}
         for name, (factor, exponent) in zip(self.form.variables, pairs, strict=False):
-            found[f"{name}_c"] = factor ** (1 / exponent)
+            with np.errstate(over="ignore"):  # infinite where the exponent is nearly 0
+                found[f"{name}_c"] = float(np.float_power(factor, 1 / exponent))
             found[f"alpha_{name}"] = exponent * self.gamma
         return found
 
@@ -172,10 +173,7 @@ class Fit:
             raise InputError(f"predict: form {quote(self.form.name)} takes {' and '.join(wanted)}")
         logs = []
         for name in wanted:
-            values = np.asarray(variables[name], dtype=np.float64)
-            if not (np.isfinite(values) & (values > 0)).all():
-                raise InputError(f"{name}: {quote(variables[name])} is not a positive finite number")
-            logs.append(np.log(values))
+            logs.append(np.log(positive(variables[name], name)))
         x, y = np.broadcast_arrays(logs[0], logs[-1] if len(logs) > 1 else 0.0)
         return np.asarray(np.exp(surface(_theta(self), x.ravel(), y.ravel())).reshape(x.shape))
 
@@ -191,16 +189,18 @@ class Fit:
     ) -> Bootstrap:
         """Refits on ``draws`` resamples of the runs, each started from this fit.
 
-        ``progress`` is called with the refits done and wanted. Raises: InputError for fewer than 2 draws.
+        ``progress`` is called with the refits done and wanted. Raises: InputError for fewer than 2 draws or a bad seed.
         """
-        if isinstance(draws, bool) or not isinstance(draws, int) or draws < 2:
-            raise InputError(f"draws: {quote(draws)} is not a whole number of at least 2")
+        for name, value, least in (("draws", draws, 2), ("seed", seed, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name}: {quote(value)} is not a whole number of at least {least}")
         random = np.random.default_rng(seed)
         problem, centre = _problem(self.runs, self.form, self.delta)
         start = _shift(_theta(self), centre)
         found, unconverged = [], 0
-        for done in range(0, draws, _BATCH):
-            size = min(_BATCH, draws - done)
+        batch = max(1, _BATCH // self.n)
+        for done in range(0, draws, batch):
+            size = min(batch, draws - done)
             counts = random.multinomial(self.n, np.full(self.n, 1 / self.n), size=size)
             minimum = minimise(np.repeat(start[None], size, axis=0), counts * self.weights, problem, 1e-12)
             found.append(_shift(minimum.theta, -centre))
@@ -263,11 +263,12 @@ def fit(
     if not isinstance(runs, Runs):
         runs = read_runs(runs)
     shape = FORMS[choice("form", form, FORMS)]
-    if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < np.inf:
-        raise InputError(f"delta: {quote(delta)} is not a positive finite number")
+    delta = float(positive(delta, "delta"))
     _enough(runs, shape)
-    given = _weights(weights, len(runs))
-    problem, centre = _problem(runs, shape, float(delta))
+    given = np.ones(len(runs)) if weights is None else positive(weights, "weights")
+    if given.shape != (len(runs),):
+        raise InputError(f"weights: {given.size} for {len(runs)} runs: give one per run")
+    problem, centre = _problem(runs, shape, delta)
     relative = given / given.mean()
     begin = starts(problem, relative, _shift(_fixed(shape), centre), _STARTS)
     if not len(begin):
@@ -287,7 +288,7 @@ def fit(
         form=shape,
         **values,
         objective=least * float(given.mean()),
-        delta=float(delta),
+        delta=delta,
         check=Check(len(begin), agreeing, float(minimum.gradient[best])),
         runs=runs,
         weights=given,
@@ -311,7 +312,7 @@ def extrapolate(
     if (from_c is None) == (rows is None):
         raise InputError("held-out runs: give from_c or rows, one of the two")
     if from_c is not None:
-        out = runs.column("C") >= from_c
+        out = runs.column("C") >= positive(from_c, "from_c")
     else:
         strange = sorted(set(rows or ()) - {int(row) for row in runs.row})
         if strange:
@@ -359,17 +360,6 @@ def _values(theta: Array) -> dict[str, Array]:
     return {name: np.exp(theta[..., i]) if i in _LOGS else theta[..., i] for i, name in enumerate(THETA)}
 
 
-def _weights(weights: Sequence[float] | Array | None, n: int) -> Array:
-    if weights is None:
-        return np.ones(n)
-    values = np.asarray(weights, dtype=np.float64)
-    if values.shape != (n,):
-        raise InputError(f"weights: {values.size} for {n} runs: give one per run")
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise InputError("weights: not all are positive finite numbers")
-    return values
-
-
 def _enough(runs: Runs, form: Form) -> None:
     if len(runs) <= len(form.free):
         raise InputError(
@@ -399,6 +389,10 @@ def _determined(theta: Array, gradient: float, problem: Problem, form: Form) -> 
     for name, part in terms.items():
         if name in form.free and part.max() < _NEGLIGIBLE:
             raise _undetermined(form, f"{name}'s term comes out below {_NEGLIGIBLE:.1%} of the loss everywhere")
+    of = form.variables
+    for name, value, x in (("alpha", alpha, of[0]), ("beta", beta, of[-1])):
+        if name in form.free and value <= 0:
+            raise _undetermined(form, f"{name} comes out at {value:.2g}: the loss does not fall with {x}")
     if not gradient <= STATIONARY:
         raise _undetermined(form, f"no minimum was found (gradient {gradient:.1e}, wanted {STATIONARY:g})")
 

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfsim.errors import InputError, choice, quote
-from tfsim.scaling.fit_runs import Runs
+from tfsim.scaling.fit_runs import Runs, positive
 from tfsim.units import Array
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tfsim.scaling.fit import Fit
 
 _WITHIN = 0.1  # of a budget: a run belongs to its isoFLOP group
@@ -137,28 +139,28 @@ def parabola_bias(runs: Runs, law: Fit, *, budgets: Sequence[float] | None = Non
     return isoflop(exact, budgets=budgets).law.exponent - law.a
 
 
-def _members(runs: Runs, budgets: Sequence[float] | None) -> dict[str, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+def _members(runs: Runs, budgets: Sequence[float] | None) -> dict[str, NDArray[np.bool_]]:
+    """Which runs belong to each group."""
     c = runs.column("C")
     if budgets is not None:
-        for budget in budgets:
-            if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget < np.inf:
-                raise InputError(f"budgets: {quote(budget)} is not a positive number of FLOPs")
-        members = {f"{budget:.3g}": np.abs(c / budget - 1) <= _WITHIN for budget in budgets}
-        return {name: member for name, member in members.items() if member.any()}
+        given = {f"{budget:.3g}": np.abs(c / budget - 1) <= _WITHIN for budget in positive(budgets, "budgets")}
+        return {name: member for name, member in given.items() if member.any()}
     if runs.group is not None:
         names = np.array(runs.group)
-        return {str(name): names == name for name in dict.fromkeys(runs.group)}
-    order = np.argsort(c, kind="stable")
-    breaks = np.flatnonzero(np.diff(np.log(c[order])) > np.log1p(_WITHIN)) + 1
-    found = {}
-    for part in np.split(order, breaks):
-        if c[part].max() > c[part].min() * (1 + _WITHIN) ** 2:
+        members = {str(name): names == name for name in dict.fromkeys(runs.group)}
+    else:
+        order = np.argsort(c, kind="stable")
+        breaks = np.flatnonzero(np.diff(np.log(c[order])) > np.log1p(_WITHIN)) + 1
+        parts = np.split(order, breaks)
+        members = {f"{np.exp(np.log(c[part]).mean()):.3g}": np.isin(np.arange(len(c)), part) for part in parts}
+    for name, member in members.items():
+        least, most = c[member].min(), c[member].max()
+        if most > least * (1 + _WITHIN) / (1 - _WITHIN):
             raise InputError(
-                f"C: runs from {c[part].min():.3g} to {c[part].max():.3g} FLOPs fall into no isoFLOP groups: "
-                "name their budgets, or a group column"
+                f"C: group {quote(name)} has runs from {least:.3g} to {most:.3g} FLOPs, so it is no isoFLOP group: "
+                "give the budgets, or a group column"
             )
-        found[f"{np.exp(np.log(c[part]).mean()):.3g}"] = np.isin(np.arange(len(c)), part)
-    return found
+    return members
 
 
 def _group(name: str, runs: Runs, of: str) -> Group:

@@ -24,6 +24,8 @@ _GAMMAS = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0])  # published gamma: 0
 _FLOORS = np.array([0.3, 0.5, 0.7, 0.85, 0.95])  # E as a share of the lowest loss, where E cannot be solved for
 _BLOCK = 12  # nodes: at most one start per block of the grid, so that the starts differ
 
+# theta stays within these, so that runs that determine no minimum neither overflow nor wander for ever.
+_BOUNDS = np.array([60.0, 60.0, 60.0, 10.0, 10.0, 10.0])
 _STEP_LIMIT = 2.0  # per iteration, in units of theta
 _ITERATIONS = 300
 _STALLED = 1e12  # damping at which no step lowers the objective any more
@@ -110,6 +112,8 @@ def minimise(theta: Array, weights: Array, problem: Problem, tolerance: float) -
             break
         trial = theta[todo]
         trial[:, problem.free] += step
+        within = (np.abs(trial[:, problem.free]) <= _BOUNDS[list(problem.free)]).all(axis=1)
+        trial[~within] = theta[todo[~within]]
         lower = huber(surface(trial, problem.x, problem.y) - problem.log_loss, weights[todo], problem.delta)
         better = lower < objective[todo]
         damping[todo] *= np.where(better, 0.1, 5.0)

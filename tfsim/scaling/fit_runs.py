@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FIELDS = ("N", "D", "C", "loss", "group")
 FLOPS = ("6ND", "other")
+_LARGEST = 1e40  # far above any count of parameters, tokens or FLOPs; products of several stay finite
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,24 @@ def read_runs(
     _refuse_repeats(values, rows, where, at)
     if flops == "6ND":
         _derive(values, rows, where, at)
-    group = tuple(str(table[names["group"]][i]) for i in rows) if "group" in names else None
+    group = _groups(table[names["group"]], rows, f"{where}: {names['group']}", at) if "group" in names else None
     loss = values.pop("loss")
     return Runs(loss, rows, group=group, excluded=tuple(sorted(left_out)), flops=flops, **values)
+
+
+def positive(values: object, name: str) -> Array:
+    """Numbers as a float array. Raises: InputError naming the first that is not positive and finite."""
+    try:
+        array = np.asarray(values)
+        numbers = array.astype(np.float64) if array.dtype.kind in "iufO" else None
+    except (TypeError, ValueError, OverflowError):
+        numbers = None
+    if numbers is None:
+        raise InputError(f"{name}: {quote(values)} is not a number")
+    wrong = ~(np.isfinite(numbers) & (numbers > 0))
+    if wrong.any():
+        raise InputError(f"{name}: {quote(array[wrong].flat[0].item())} is not a positive finite number")
+    return numbers
 
 
 def _table(source: Source) -> tuple[dict[str, Any], str]:
@@ -188,10 +204,20 @@ def _numbers(values: Any, rows: Any, where: str, at: Any) -> Array:
     numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
     for i in np.flatnonzero(~(np.isfinite(numbers) & (numbers > 0)))[:1]:
         raise InputError(f"{where}: {at(rows[i])}: {quote(values[i])} is not a positive finite number")
+    for i in np.flatnonzero(numbers > _LARGEST)[:1]:
+        raise InputError(f"{where}: {at(rows[i])}: {quote(values[i])} is implausibly large (above {_LARGEST:g})")
     for i, value in enumerate(values):
         if isinstance(value, bool | np.bool_):
             raise InputError(f"{where}: {at(rows[i])}: {quote(value)} is not a number")
     return numbers
+
+
+def _groups(values: Any, rows: Any, where: str, at: Any) -> tuple[str, ...]:
+    found = tuple(str(values[i]).strip() for i in rows)
+    for i, name in zip(rows, found, strict=True):
+        if name in ("", "nan", "None"):
+            raise InputError(f"{where}: {at(i)}: no group: exclude the run or name one")
+    return found
 
 
 def _refuse_repeats(values: Mapping[str, Array], rows: Any, where: str, at: Any) -> None:
