@@ -12,8 +12,8 @@ import time
 
 import numpy as np
 
-from tfsim.scaling.fit import fit
-from tfsim.scaling.fit_runs import Runs, read_runs
+from tfsim.scaling import fit, read_runs
+from tfsim.scaling.fit_runs import Runs
 
 RUNS, DRAWS = 7, 4000
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfsim.errors import InputError
-from tfsim.scaling.fit import FORMS, Fit, extrapolate, fit
+from tfsim.scaling.fit_law import FORMS, Fit, extrapolate, fit
 from tfsim.scaling.fit_minimise import THETA, Problem, _derivatives, huber, surface
 from tfsim.scaling.fit_runs import Runs, read_runs
 

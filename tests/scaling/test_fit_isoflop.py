@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tfsim.errors import InputError
-from tfsim.scaling.fit import fit
 from tfsim.scaling.fit_isoflop import envelope, isoflop, parabola_bias
+from tfsim.scaling.fit_law import fit
 from tfsim.scaling.fit_runs import Runs, read_runs
 
 A, B, E, ALPHA, BETA = 480.0, 2100.0, 1.8, 0.35, 0.37

@@ -21,7 +21,7 @@ from tfsim.units import Array
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tfsim.scaling.fit import Fit
+    from tfsim.scaling.fit_law import Fit
 
 _WITHIN = 0.1  # of a budget: a run belongs to its isoFLOP group
 _POINTS = 4  # distinct sizes that a parabola is fitted to, at least: three determine it, one is left to check it
