@@ -26,6 +26,9 @@ from tfsim.scaling.conventions import (
     pf_days_from_flops,
     total_from_non_embedding,
 )
+from tfsim.scaling.fit_isoflop import envelope, isoflop, parabola_bias
+from tfsim.scaling.fit_law import FORMS, extrapolate, fit
+from tfsim.scaling.fit_runs import read_runs
 from tfsim.scaling.laws import (
     DEFAULT,
     Law,
@@ -49,6 +52,7 @@ from tfsim.scaling.surface import Repeats, Sparse, Surface
 
 __all__ = [
     "DEFAULT",
+    "FORMS",
     "PARAMETER_COUNTS",
     "PF_DAY",
     "Allocation",
@@ -69,15 +73,21 @@ __all__ = [
     "deepseek_flops_per_token",
     "downstream_error",
     "effective_parameters",
+    "envelope",
+    "extrapolate",
     "fewest_steps",
+    "fit",
     "flops_from_pf_days",
+    "isoflop",
     "law",
     "least_compute",
     "list_laws",
     "loss",
     "optimal",
+    "parabola_bias",
     "pf_days_from_flops",
     "quantization_loss",
+    "read_runs",
     "recipe",
     "routed_loss",
     "single_loss",
