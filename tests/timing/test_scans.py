@@ -23,7 +23,6 @@ from tfsim.timing.scans import (
     recurrent_delta_seconds,
     selective_scan_seconds,
     state_space_dual_seconds,
-    stepwise_seconds,
 )
 from tfsim.units import Array, Number
 
@@ -92,9 +91,3 @@ def test_a_long_sequence_waits_for_its_chunks() -> None:
     one = chunked_delta_seconds(1, 32768, 16, 16, 128, 128, H100, ChunkedConstants())
     many = chunked_delta_seconds(32, 1024, 16, 16, 128, 128, H100, ChunkedConstants())
     assert one > many
-
-
-def test_steps_wait_for_their_dispatch() -> None:
-    """A graph's steps take their kernels, eager ones their launches; both grow with the steps."""
-    assert stepwise_seconds(100, 5e-6) == pytest.approx(5e-4)
-    assert stepwise_seconds(100, 5e-6, dispatch_s=12e-6, kernels=3) == pytest.approx(100 * 36e-6)

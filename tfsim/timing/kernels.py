@@ -128,17 +128,24 @@ def timer(device: Device) -> Timer:
 
 
 def basis(device: Device) -> str:
-    """Where the kernel times of ``device`` come from, in words, with the error that the fits left."""
+    """Where the kernel times of ``device`` come from, in words, with the error that the fits left; without a
+    semicolon, which in a sentence of confidence ends it."""
     if device.kind == "tpu":
         found = constants("systolic", SystolicConstants, device, "bfloat16")
-        return f"kernels: matmul {found.source} ({found.median_ape:.0%} median error), others a roofline"
+        return f"kernels: matmul {found.source} ({found.median_ape:.0%} {_of(found.own)}), others a roofline"
     if not has_relatives(device):
         return "kernels: a roofline at the device's achieved fractions, not fitted"
     matmul = constants("matmul", MatmulConstants, device, "bfloat16")
     prefill = constants("prefill_attention", PrefillConstants, device, _attention_family(device))
-    said = [f"matmul {matmul.median_ape:.0%}", f"attention {prefill.median_ape:.0%} median error"]
-    where = matmul.source if matmul.source == prefill.source else f"{matmul.source}; attention {prefill.source}"
+    error = _of(matmul.own and prefill.own)
+    said = [f"matmul {matmul.median_ape:.0%}", f"attention {prefill.median_ape:.0%} {error}"]
+    where = matmul.source if matmul.source == prefill.source else f"{matmul.source}, attention {prefill.source}"
     return f"kernels: {where} ({', '.join(said)})"
+
+
+def _of(own: bool) -> str:
+    """Whose error a fit's is: a device that borrows constants has more."""
+    return "median error" if own else "median error on the lenders, more here"
 
 
 def _attention_family(device: Device) -> str:
@@ -302,9 +309,11 @@ def _materialised(timer: Timer, op: Operator) -> KernelTime:
             even_load(heads * d["q_len"], heads), n, k, timer.facts, c, dtype=op.rate, weight_bytes=0, input_bytes=0,
             output_bytes=0,
         )  # fmt: skip
-    passes = bytes_seconds(op.bytes_moved, timer.facts, published(timer.device), kernels=_SCORE_KERNELS)
+    # keys and values are part of the traffic, so only what fits the cache as a whole may come from there
+    one = published(timer.device)
+    passes = bytes_seconds(op.bytes_moved, timer.facts, one) - one.launch
     launch = 2 * c.launch
-    return KernelTime((products - launch) * each + passes, launch * each)
+    return KernelTime((products - launch) * each + passes, launch * each + _SCORE_KERNELS * one.launch)
 
 
 def _delta_rule(timer: Timer, op: Operator) -> KernelTime | None:

@@ -215,14 +215,6 @@ def selective_scan_seconds(
     return time if vector is None else np.maximum(time, flops / np.asarray(vector, float))
 
 
-def stepwise_seconds(steps: Number, step_seconds: Number, *, dispatch_s: Number = 0, kernels: Number = 1) -> Array:
-    """Seconds of ``steps`` dependent steps, each of ``kernels`` kernels that together take ``step_seconds`` on the
-    device: a step cannot start before the one before is done, so each takes the longer of its kernels and their
-    dispatch."""
-    steps, step_seconds, dispatch, kernels = _arrays(steps, step_seconds, dispatch_s, kernels)
-    return steps * np.maximum(step_seconds, kernels * dispatch)
-
-
 def _arrays(*values: Number) -> tuple[Array, ...]:
     return tuple(np.asarray(v, float) for v in values)
 
