@@ -94,7 +94,7 @@ def test_isoflop_refusals() -> None:
         isoflop(grid([1e20]))
     with pytest.raises(InputError, match="unknown of 'M'"):
         isoflop(runs, of="M")
-    with pytest.raises(InputError, match="budgets: -1 is not a positive"):
+    with pytest.raises(InputError, match=r"budgets: -1\.0 is not a positive"):
         isoflop(runs, budgets=[-1])
     smooth = np.geomspace(1e18, 1e20, 100)
     with pytest.raises(InputError, match="so it is no isoFLOP group"):

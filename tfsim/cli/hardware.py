@@ -139,7 +139,7 @@ def _print_kernel_times(device: "Device") -> None:
     table(
         ["kernels", "variants", "constants", "median error", "90 % within"],
         rows,
-        title="Kernel times (borrowed: the error is that of the devices that lend; here it may be twice as much)",
+        title="Kernel times (borrowed: the lenders' error; here up to twice that, several times across generations)",
     )
 
 

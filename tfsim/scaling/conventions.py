@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfsim.errors import InputError, choice
+from tfsim.errors import InputError, choice, quote
 from tfsim.units import Number, as_number
 
 PF_DAY = 8.64e19
@@ -123,6 +123,7 @@ def chinchilla_flops_per_token(*, layers: int, width: int, ffn: int, heads: int,
 def positive(value: object, name: str) -> Number:
     """A user's number above zero, FLOPs of a whole training run included. Raises: InputError."""
     number = as_number(value, name, at_most=MOST)
-    if not np.all(np.asarray(number) > 0):
-        raise InputError(f"{name}: must be above 0")
+    wrong = ~(np.asarray(number) > 0)
+    if wrong.any():
+        raise InputError(f"{name}: {quote(np.asarray(number)[wrong].flat[0].item())} is not a positive number")
     return number

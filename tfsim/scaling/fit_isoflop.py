@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfsim.errors import InputError, choice, quote
-from tfsim.scaling.fit_runs import Runs, positive
+from tfsim.scaling.conventions import positive
+from tfsim.scaling.fit_runs import Runs
 from tfsim.units import Array
 
 if TYPE_CHECKING:
@@ -143,7 +144,9 @@ def _members(runs: Runs, budgets: Sequence[float] | None) -> dict[str, NDArray[n
     """Which runs belong to each group."""
     c = runs.column("C")
     if budgets is not None:
-        given = {f"{budget:.3g}": np.abs(c / budget - 1) <= _WITHIN for budget in positive(budgets, "budgets")}
+        given = {
+            f"{budget:.3g}": np.abs(c / budget - 1) <= _WITHIN for budget in np.atleast_1d(positive(budgets, "budgets"))
+        }
         return {name: member for name, member in given.items() if member.any()}
     if runs.group is not None:
         names = np.array(runs.group)

@@ -15,8 +15,9 @@ import numpy as np
 
 from tfsim.errors import InputError, choice, quote
 from tfsim.plain import plain_fields
+from tfsim.scaling.conventions import positive
 from tfsim.scaling.fit_minimise import _LOGS, STATIONARY, THETA, Problem, minimise, starts, surface
-from tfsim.scaling.fit_runs import Runs, positive, read_runs
+from tfsim.scaling.fit_runs import Runs, read_runs
 from tfsim.scaling.surface import Surface
 from tfsim.units import Array
 
@@ -266,7 +267,7 @@ def fit(
     shape = FORMS[choice("form", form, FORMS)]
     delta = float(positive(delta, "delta"))
     _enough(runs, shape)
-    given = np.ones(len(runs)) if weights is None else positive(weights, "weights")
+    given = np.ones(len(runs)) if weights is None else np.asarray(positive(weights, "weights"), float)
     if given.shape != (len(runs),):
         raise InputError(f"weights: {given.size} for {len(runs)} runs: give one per run")
     problem, centre = _problem(runs, shape, delta)

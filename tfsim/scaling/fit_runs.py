@@ -108,21 +108,6 @@ def read_runs(
     return Runs(loss, rows, group=group, excluded=tuple(sorted(left_out)), flops=flops, **values)
 
 
-def positive(values: object, name: str) -> Array:
-    """Numbers as a float array. Raises: InputError naming the first that is not positive and finite."""
-    try:
-        array = np.asarray(values)
-        numbers = array.astype(np.float64) if array.dtype.kind in "iufO" else None
-    except (TypeError, ValueError, OverflowError):
-        numbers = None
-    if numbers is None:
-        raise InputError(f"{name}: {quote(values)} is not a number")
-    wrong = ~(np.isfinite(numbers) & (numbers > 0))
-    if wrong.any():
-        raise InputError(f"{name}: {quote(array[wrong].flat[0].item())} is not a positive finite number")
-    return numbers
-
-
 def _table(source: Source) -> tuple[dict[str, Any], str]:
     if isinstance(source, str | os.PathLike):
         return _csv(source), os.fspath(source)
