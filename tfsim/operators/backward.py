@@ -160,6 +160,8 @@ RULES: dict[str, Rule] = {
     "linear_attention": _linear_attention,
     "stream_mix": _two_gradients,
     "scan": _two_gradients,
+    "selective_scan": _two_gradients,
+    "fourier_convolution": _two_gradients,
     "state_space_dual": _two_gradients,
     "norm": _memory_bound,
     "softmax": _memory_bound,

@@ -32,7 +32,7 @@ from tfsim.timing.machine import Machine, machine
 from tfsim.timing.matmul import MatmulConstants, QuantisedMatmulConstants, matmul_seconds, quantise_seconds
 from tfsim.timing.memory import bytes_seconds, published
 from tfsim.timing.moe import MoEConstants, even_load, grouped_seconds
-from tfsim.timing.scans import ChunkedConstants, chunked_delta_seconds
+from tfsim.timing.scan_kernels import SCANS, Seconds
 from tfsim.timing.systolic import SystolicConstants, systolic_seconds
 from tfsim.units import Number, maximum
 
@@ -316,14 +316,12 @@ def _materialised(timer: Timer, op: Operator) -> KernelTime:
     return KernelTime((products - launch) * each + passes, launch * each + _SCORE_KERNELS * one.launch)
 
 
-def _delta_rule(timer: Timer, op: Operator) -> KernelTime | None:
-    """The chunked delta rule; of its backward pass there is no table."""
-    if op.phase == "backward":
-        return None
-    c = timer.constants("chunked_scan", ChunkedConstants, "chunked_delta")
-    d = op.dims
-    seconds = chunked_delta_seconds(d["rows"], d["chunks"] * d["chunk"], 1, 1, d["d_key"], d["d_value"], timer.facts, c)
-    return KernelTime(seconds - c.launch, c.launch)
+def _scan(formula: Callable[[Timer, Operator], Seconds | None]) -> Callable[[Timer, Operator], KernelTime | None]:
+    def timed(timer: Timer, op: Operator) -> KernelTime | None:
+        found = formula(timer, op)
+        return None if found is None else KernelTime(*found)
+
+    return timed
 
 
 def _systolic(timer: Timer, op: Operator) -> KernelTime:
@@ -352,7 +350,7 @@ _FORMULAS: dict[str, Callable[[Timer, Operator], KernelTime | None]] = {
     "attention": _attention,
     "grouped_matmul": _grouped,
     "batched_product": _batched,
-    "delta_rule": _delta_rule,
+    **{kind: _scan(formula) for kind, formula in SCANS.items()},
     **dict.fromkeys(
         (
             "norm",
@@ -363,7 +361,6 @@ _FORMULAS: dict[str, Callable[[Timer, Operator], KernelTime | None]] = {
             "loss",
             "optimizer",
             "recurrent_cell",
-            "conv",
             "stream_mix",
             "additive_scores",
         ),
