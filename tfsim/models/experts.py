@@ -9,7 +9,7 @@ from tfsim.models.feedforward import mlp
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, model_norm, to_stream
 from tfsim.models.spec import DenseFFN, MoE, SharedExpert
 from tfsim.operators.collectives import collective
-from tfsim.operators.core import Operator, Style, Tensor, Weight, activation
+from tfsim.operators.core import Operator, Routed, Style, Tensor, Weight, activation
 from tfsim.operators.elementwise import activate, gate, pointwise, residual, softmax
 from tfsim.operators.matmul import grouped_linear, linear
 from tfsim.units import Number, ceil_div, maximum, where
@@ -311,10 +311,13 @@ def _exchange(name: str, context: BlockContext, moe: MoE, x: Tensor, rows: Numbe
     shape, shards = context.shape, context.shape.shards
     act = _routed_width(context, moe) * shape.style.act
     sent = routed_rows(context, moe) * act
+    # buffers of a fixed capacity are exchanged whole, whatever is in them
+    tokens, direction = ceil_div(shape.tokens, shards.tp), "dispatch" if into else "combine"
+    routed = None if _padded(context, moe) else Routed(tokens, moe.top_k, moe.n_experts, direction)
     if not shards.sequence_parallel:
         devices = where(shards.ep * shards.expert_tp > shards.tp, shards.ep, 1)
-        return [collective(name, "all_to_all", "ep", x, devices=devices, bytes=sent)]
-    across = collective(name, "all_to_all", "ep", x, devices=shards.ep, bytes=sent)
+        return [collective(name, "all_to_all", "ep", x, devices=devices, bytes=sent, routed=routed)]
+    across = collective(name, "all_to_all", "ep", x, devices=shards.ep, bytes=sent, routed=routed)
     cut = where(shards.ep > 1, shards.expert_tp, 1)
     if into:
         return [across, collective(f"{name}.gather", "all_gather", "etp", x, devices=cut, bytes=rows * act)]

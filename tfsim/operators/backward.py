@@ -136,7 +136,8 @@ def _collective(op: Operator, style: Style) -> list[Operator]:
     assert op.comm is not None
     if op.comm.backward == "none":
         return []
-    comm = replace(op.comm, kind=op.comm.backward, backward="none")
+    routed = None if op.comm.routed is None else op.comm.routed.gradient
+    comm = replace(op.comm, kind=op.comm.backward, backward="none", routed=routed)
     return [replace(op, name=f"{op.name}.backward", phase="backward", comm=comm)]
 
 

@@ -77,6 +77,18 @@ def has_relatives(device: Device) -> bool:
     return device.architecture in RELATIVES
 
 
+def generation_measured(kind: str, device: Device, variant: str) -> bool:
+    """Whether ``device``, or one of its architecture and kind of memory, has been measured for a class and variant.
+
+    Raises InputError when a calibration file is malformed.
+    """
+    if device.name in _devices():
+        return (kind, variant) in _file(device.name).tables
+    family = _family(device)
+    kin = (name for name in _devices() if _family(load_device(name)) == family)
+    return any((kind, variant) in _file(name).tables for name in kin)
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """What stands behind the times of one class of operators on a device. ``own``: measured on it; ``source``: in
