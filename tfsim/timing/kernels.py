@@ -22,6 +22,7 @@ from tfsim.timing.attention import (
     FLASH2,
     FLASH3,
     DecodeConstants,
+    Kernel,
     PrefillConstants,
     backward_seconds,
     decode_seconds,
@@ -136,7 +137,7 @@ def basis(device: Device) -> str:
     if not has_relatives(device):
         return "kernels: a roofline at the device's achieved fractions, not fitted"
     matmul = constants("matmul", MatmulConstants, device, "bfloat16")
-    prefill = constants("prefill_attention", PrefillConstants, device, _attention_family(device))
+    prefill = constants("prefill_attention", PrefillConstants, device, _flash(device)[0])
     error = _of(matmul.own and prefill.own)
     said = [f"matmul {matmul.median_ape:.0%}", f"attention {prefill.median_ape:.0%} {error}"]
     where = matmul.source if matmul.source == prefill.source else f"{matmul.source}, attention {prefill.source}"
@@ -148,9 +149,12 @@ def _of(own: bool) -> str:
     return "median error" if own else "median error on the lenders, more here"
 
 
-def _attention_family(device: Device) -> str:
-    """The prefill kernels that engines run on a device: FlashAttention-2 before Hopper."""
-    return "bf16" if device.architecture in ("hopper", "blackwell", "blackwell-ultra") else "flash2"
+def _flash(device: Device) -> tuple[str, Kernel]:
+    """The measured prefill kernels that stand for a device's, and their generation: those of Ada are FlashAttention-2's
+    in a build of their own, which L40S was measured with; older devices take A100's."""
+    if device.architecture in ("hopper", "blackwell", "blackwell-ultra"):
+        return "bf16", FLASH3
+    return ("bf16" if device.architecture == "ada" else "flash2"), FLASH2
 
 
 def _weight_bytes(op: Operator) -> Number:
@@ -243,17 +247,35 @@ def _attention(timer: Timer, op: Operator) -> KernelTime:
 def _prefill(timer: Timer, op: Operator) -> KernelTime:
     """Many queries per sequence, or the backward pass."""
     d = op.dims
-    latent = np.any(np.asarray(d["d_qk"]) > d["d_v"])
-    kind = "mla_prefill" if latent else "prefill_attention"
-    family = "bf16" if latent else _attention_family(timer.device)
-    c = timer.constants(kind, PrefillConstants, family)
+    latent, narrow = bool(np.any(np.asarray(d["d_qk"]) > d["d_v"])), _narrow(op)
+    if latent:
+        variant, kernel = "fp8" if narrow else "bf16", FLASH3
+        c = timer.constants("mla_prefill", PrefillConstants, variant)
+    else:
+        variant, kernel = _flash(timer.device)
+        # kernels of A100 read no fp8 cache in any table: theirs takes fewer bytes, and else the same time
+        narrow_variant = "bf16-fp8kv" if variant == "bf16" and narrow else variant
+        c = timer.constants("prefill_attention", PrefillConstants, narrow_variant)
     causal, window = _mask(op)
-    run = backward_seconds if op.phase == "backward" else prefill_seconds
-    seconds = run(
-        d["batch"], d["heads"], d["kv_heads"], d["q_len"], d["kv_len"], d["d_qk"], d["d_v"], timer.facts, c,
-        dtype=op.rate, causal=causal, window=window, kernel=FLASH2 if family == "flash2" else FLASH3,
+    sizes = (d["batch"], d["heads"], d["kv_heads"], d["q_len"], d["kv_len"], d["d_qk"], d["d_v"], timer.facts, c)
+    mask: dict[str, Any] = {"causal": causal, "window": window, "kernel": kernel}
+    if op.phase == "backward":
+        return KernelTime(backward_seconds(*sizes, dtype=op.rate, **mask), 0)
+    seconds = prefill_seconds(
+        *sizes, dtype=_latent_rate(op) if latent else op.rate, kv_bytes=d["kv_bytes"], act_bytes=element_bytes(op.rate),
+        **mask,
     )  # fmt: skip
     return KernelTime(seconds, 0)
+
+
+def _narrow(op: Operator) -> bool:
+    """Whether the cache holds numbers of a byte."""
+    return bool(np.all(np.asarray(op.dims["kv_bytes"]) < 1.5))
+
+
+def _latent_rate(op: Operator) -> str:
+    """Latent kernels multiply in the format of the cache, others widen it first."""
+    return "fp8" if _narrow(op) else op.rate
 
 
 def _mask(op: Operator) -> tuple[Any, Any]:
@@ -274,20 +296,17 @@ def _decode(timer: Timer, op: Operator) -> KernelTime:
     queries = d["batch"] * d["heads"] * d["d_qk"] * element_bytes(op.rate)
     held = d["batch"] * d["kv_heads"] * d["kv_len"]
     key_bytes = (op.read - queries) / held
-    latent = bool(np.any(np.asarray(d["d_qk"]) > d["d_v"]))  # its values are the first of the key's numbers
-    numbers = d["d_qk"] if latent else d["d_qk"] + d["d_v"]
-    narrow = bool(np.all(np.asarray(key_bytes / numbers) < 1.5))
+    latent = bool(np.any(np.asarray(d["d_qk"]) > d["d_v"]))
 
     def seconds(kind: str, variant: str, packed: int) -> tuple[Number, Number]:
         c = timer.constants(kind, DecodeConstants, variant)
         time = decode_seconds(
             d["batch"], d["heads"], d["kv_heads"], keys, d["d_qk"], d["d_v"], timer.facts, c,
-            # latent kernels multiply in the format of the cache, others widen it first
-            dtype="fp8" if latent and narrow else op.rate, key_bytes=key_bytes, packed=packed,
+            dtype=_latent_rate(op) if latent else op.rate, key_bytes=key_bytes, packed=packed,
         )  # fmt: skip
         return time - c.launch, c.launch
 
-    fmt = "fp8" if narrow else "bf16"
+    fmt = "fp8" if _narrow(op) else "bf16"
     if latent:
         return KernelTime(*seconds("mla_decode", fmt, _TOGETHER))
     group = np.asarray(d["heads"] / d["kv_heads"], float)
