@@ -167,6 +167,8 @@ RULES: dict[str, Rule] = {
     "norm": _memory_bound,
     "softmax": _memory_bound,
     "pointwise": _memory_bound,
+    "experts_move": _memory_bound,
+    "experts_route": _memory_bound,
     "rotary": _memory_bound,
     "embedding": _memory_bound,
     "cross_entropy": _memory_bound,

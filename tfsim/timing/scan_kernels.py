@@ -23,6 +23,7 @@ import numpy as np
 
 from tfsim.operators.core import Operator
 from tfsim.timing.fourier import convolution_seconds
+from tfsim.timing.kernel_time import KernelTime
 from tfsim.timing.memory import bytes_seconds, published
 from tfsim.timing.scans import (
     ChunkedConstants,
@@ -43,25 +44,22 @@ if TYPE_CHECKING:
 
 BACKWARD, BACKWARD_CONVOLUTION = 3, 2
 
-# Seconds of the work, and of starting its kernels; None where the operator has no such kernel.
-Seconds = tuple[Array, Number]
 
-
-def _state_space_dual(timer: Timer, op: Operator) -> Seconds | None:
+def _state_space_dual(timer: Timer, op: Operator) -> KernelTime | None:
     d = op.dims
     if "on_chip" not in d:
         return None
     return _dual(timer, op, heads=d["heads"], groups=d["groups"], d_head=d["d_head"], d_state=d["d_state"])
 
 
-def _linear_attention(timer: Timer, op: Operator) -> Seconds | None:
+def _linear_attention(timer: Timer, op: Operator) -> KernelTime | None:
     d = op.dims
     if "on_chip" not in d:
         return None
     return _dual(timer, op, heads=d["heads"], groups=d["heads"], d_head=d["d_head"], d_state=d["d_head"])
 
 
-def _dual(timer: Timer, op: Operator, *, heads: Number, groups: Number, d_head: Number, d_state: Number) -> Seconds:
+def _dual(timer: Timer, op: Operator, *, heads: Number, groups: Number, d_head: Number, d_state: Number) -> KernelTime:
     c = timer.constants("ragged_scan", RaggedConstants, "state_space_dual")
     d = op.dims
     seconds = state_space_dual_seconds(
@@ -70,7 +68,7 @@ def _dual(timer: Timer, op: Operator, *, heads: Number, groups: Number, d_head: 
     return _bounded(timer, op, seconds - c.launch, c.launch, BACKWARD)
 
 
-def _delta_rule(timer: Timer, op: Operator) -> Seconds | None:
+def _delta_rule(timer: Timer, op: Operator) -> KernelTime | None:
     d = op.dims
     if "on_chip" not in d:
         return None
@@ -81,25 +79,25 @@ def _delta_rule(timer: Timer, op: Operator) -> Seconds | None:
     return _bounded(timer, op, seconds - c.launch, c.launch, BACKWARD)
 
 
-def _selective_scan(timer: Timer, op: Operator) -> Seconds:
+def _selective_scan(timer: Timer, op: Operator) -> KernelTime:
     c = timer.constants("ragged_scan", RaggedConstants, "conv1d")
     d = op.dims
     seconds = selective_scan_seconds(d["batch"], d["length"], d["channels"], d["d_state"], timer.facts, c)
     return _bounded(timer, op, seconds - c.launch, c.launch, BACKWARD)
 
 
-def _state_step(timer: Timer, op: Operator) -> Seconds:
+def _state_step(timer: Timer, op: Operator) -> KernelTime:
     c = timer.constants("stream_scan", StreamConstants, "recurrent_delta")
     launch = op.dims["passes"] * c.launch
     seconds = state_step_seconds(op.bytes_moved, timer.facts, c, reuse=np.inf) - c.launch
     return _bounded(timer, op, seconds, launch)
 
 
-def _convolution(timer: Timer, op: Operator) -> Seconds:
+def _convolution(timer: Timer, op: Operator) -> KernelTime:
     d = op.dims
     if "on_chip" not in d:  # torch's own depthwise kernel
         stream = published(timer.device)
-        return bytes_seconds(op.bytes_moved, timer.facts, stream) - stream.launch, stream.launch
+        return KernelTime(bytes_seconds(op.bytes_moved, timer.facts, stream) - stream.launch, stream.launch)
     if d["stepwise"]:
         one = timer.constants("update_scan", UpdateConstants, "conv1d_update")
         seconds = conv1d_update_seconds(d["batch"] * d["length"], d["channels"], d["taps"], timer.facts, one)
@@ -109,25 +107,25 @@ def _convolution(timer: Timer, op: Operator) -> Seconds:
     return _bounded(timer, op, seconds - c.launch, c.launch, BACKWARD_CONVOLUTION)
 
 
-def _fourier(timer: Timer, op: Operator) -> Seconds:
+def _fourier(timer: Timer, op: Operator) -> KernelTime:
     c, d = published(timer.device), op.dims
     gradients = 2 if op.phase == "backward" else 1  # of the input and of the kernel: as many transforms again
     launch = d["passes"] * c.launch
     work = convolution_seconds(
         d["transforms"] * gradients, d["length"], op.bytes_moved, op.vector_flops, timer.facts, c
     )
-    return work, launch
+    return KernelTime(work, launch)
 
 
-def _bounded(timer: Timer, op: Operator, work: Array, launch: Number, backward: int = 1) -> Seconds:
+def _bounded(timer: Timer, op: Operator, work: Array, launch: Number, backward: int = 1) -> KernelTime:
     times = backward if op.phase == "backward" else 1
     c = published(timer.device)
     least = bytes_seconds(op.bytes_moved, timer.facts, c) - c.launch
     arithmetic = op.flops / timer.device.matmul_peak(op.rate).flop_per_s
-    return np.maximum(np.maximum(work * times, least), arithmetic), launch * times
+    return KernelTime(np.maximum(np.maximum(work * times, least), arithmetic), launch * times)
 
 
-SCANS: dict[str, Callable[[Timer, Operator], Seconds | None]] = {
+SCANS: dict[str, Callable[[Timer, Operator], KernelTime | None]] = {
     "state_space_dual": _state_space_dual,
     "linear_attention": _linear_attention,
     "delta_rule": _delta_rule,
