@@ -342,12 +342,13 @@ def _exchange(name: str, context: BlockContext, moe: MoE, x: Tensor, rows: Numbe
     act = _routed_width(context, moe) * shape.style.act
     sent = routed_rows(context, moe) * act
     # buffers of a fixed capacity are exchanged whole, whatever is in them
-    tokens, direction = ceil_div(shape.tokens, shards.tp), "dispatch" if into else "combine"
-    routed = None if _padded(context, moe) else Routed(tokens, moe.top_k, moe.n_experts, direction)
+    tokens = ceil_div(shape.tokens, shards.tp)
+    routed = Routed(tokens, moe.top_k, moe.n_experts, "dispatch" if into else "combine")
+    passed = None if _padded(context, moe) else routed
     if not shards.sequence_parallel:
         devices = where(shards.ep * shards.expert_tp > shards.tp, shards.ep, 1)
-        return [collective(name, "all_to_all", "ep", x, devices=devices, bytes=sent, routed=routed)]
-    across = collective(name, "all_to_all", "ep", x, devices=shards.ep, bytes=sent, routed=routed)
+        return [collective(name, "all_to_all", "ep", x, devices=devices, bytes=sent, routed=passed)]
+    across = collective(name, "all_to_all", "ep", x, devices=shards.ep, bytes=sent, routed=passed)
     cut = where(shards.ep > 1, shards.expert_tp, 1)
     if into:
         return [across, collective(f"{name}.gather", "all_gather", "etp", x, devices=cut, bytes=rows * act)]
