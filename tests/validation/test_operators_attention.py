@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from tfsim.validation.operators.run import predict
 from tfsim.validation.operators.tables import TABLES
@@ -86,5 +87,17 @@ def test_latent_and_mixed_rows() -> None:
         pd.DataFrame([step, {**step, "prefill_chunk": 0}, {**step, "n_decode": 0}, {**step, "model": "unknown"}]),
     )
     both, decodes, prefill, unknown = mixed["predicted"]
-    assert decodes < both and prefill < both and both < 1.2 * (decodes + prefill)
+    assert decodes < both and prefill < both
     assert np.isnan(unknown) and mixed["skipped"][3] == "a size the formula needs is missing"
+
+
+def test_decodes_alone_read_the_keys_of_a_group_once() -> None:
+    """Llama-3.1 8B on RTX 4090, vLLM 0.19: 64 sequences of 4,096 keys took 1.185 ms, the bytes of the cache 1.065 ms; a
+    query head that reads keys for itself would take four times as long."""
+    step = {
+        "source": "x", "device": "rtx-4090", "timing": "kernel", "model": "Llama-3.1-8B", "tp": 1, "prefill_chunk": 0,
+        "kv_prefill": 0, "n_decode": 64, "kv_decode": 4096, "time_s": 1.185e-3,
+    }  # fmt: skip
+    found = predict(TABLES["attention_mixed"], pd.DataFrame([step, {**step, "prefill_chunk": 1, "kv_prefill": 4095}]))
+    assert list(found["variant"]) == ["bf16", "flash2"]
+    assert found["predicted"][0] == pytest.approx(1.185e-3, rel=0.25)
