@@ -69,8 +69,8 @@ SURFACES = ("surface", "gadre", "kaplan_nd", "granular", "routed", "precision")
 CURVES = (*SURFACES, "repeats", "sparse")
 TRACKS = ("powers", "ratio")
 _POSITIVE = ("A", "B", "alpha", "beta", "gamma", "exponent", "R_D", "R_N")
-_COUNTS_OF_N = (*PARAMETER_COUNTS, "compute_per_6d", "flops_per_token_by_6", "non_vocabulary", "not_stated")
-_COUNTS_OF_C = ("6nd", "exact", "pf_days", "m_times_d", "tpu_v3_core_days")
+COUNTS_OF_N = (*PARAMETER_COUNTS, "compute_per_6d", "flops_per_token_by_6", "non_vocabulary", "not_stated")
+COUNTS_OF_C = ("6nd", "exact", "pf_days", "m_times_d", "tpu_v3_core_days", "not_stated")
 RANGES = ("compute", "parameters", "tokens", "tokens_per_parameter", "experts")
 
 
@@ -80,7 +80,7 @@ class Law:
 
     n: total, non_embedding, with_head, active, active_non_embedding (tfsim.scaling.conventions),
     compute_per_6d (N is C / 6D), flops_per_token_by_6 (DeepSeek), non_vocabulary or not_stated.
-    c: 6nd (6 times the law's own N times D), exact, pf_days, m_times_d, tpu_v3_core_days.
+    c: 6nd (6 times the law's own N times D), exact, pf_days, m_times_d, tpu_v3_core_days or not_stated.
 
     Raises: InputError for an unknown form or count, and coefficients that the form lacks or does not know.
     """
@@ -102,8 +102,8 @@ class Law:
     def __post_init__(self) -> None:
         at = f"law {quote(self.name)}"
         form = FORMS[choice(f"{at}: form", self.form, FORMS)]
-        choice(f"{at}: n", self.n, _COUNTS_OF_N)
-        choice(f"{at}: c", self.c, _COUNTS_OF_C)
+        choice(f"{at}: n", self.n, COUNTS_OF_N)
+        choice(f"{at}: c", self.c, COUNTS_OF_C)
         known = (*form.required, *form.optional)
         for name, given, names in (
             ("coefficients", self.coefficients, known),
@@ -288,7 +288,7 @@ def same_count(field_name: str, given: str | None, own: str, chosen: Law) -> Non
     """Refuse a number that counts otherwise than the law. Raises: InputError naming the converter."""
     if given is None:
         return
-    choice(field_name, given, _COUNTS_OF_N if field_name == "n_means" else _COUNTS_OF_C)
+    choice(field_name, given, COUNTS_OF_N if field_name == "n_means" else COUNTS_OF_C)
     if given != own:
         way = "convert_parameters" if field_name == "n_means" else "convert_compute"
         raise InputError(f"{field_name}: law {chosen.name} counts {own}, not {given}: convert with tfsim.scaling.{way}")
