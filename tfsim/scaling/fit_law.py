@@ -86,7 +86,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Coefficients of ``len(draws["A"])`` refits on runs drawn with replacement, by name of the free parameter.
+    """Coefficients of ``n`` refits on runs drawn with replacement, by name of the free parameter.
 
     ``draws`` also holds ``a``, the exponent of N_opt ~ C^a, where the form has one. ``unconverged`` refits did not
     come to a stationary point: the runs drawn determine no minimum.
@@ -95,6 +95,11 @@ class Bootstrap:
     draws: Mapping[str, Array]
     unconverged: int
     seed: int
+
+    @property
+    def n(self) -> int:
+        """Refits."""
+        return len(next(iter(self.draws.values())))
 
     def sd(self, name: str) -> float:
         """Standard deviation of a coefficient over the refits."""

@@ -11,6 +11,7 @@ import numpy as np
 from tfsim.errors import InputError, choice
 from tfsim.plain import plain, plain_fields
 from tfsim.scaling.allocation import optimal
+from tfsim.scaling.band import band, why_no_band
 from tfsim.scaling.fit_extrapolate import extrapolate, largest
 from tfsim.scaling.fit_isoflop import Envelope, IsoFlop, PowerLaw, bootstrap_isoflop, envelope, isoflop, parabola_bias
 from tfsim.scaling.fit_law import FORMS, Bootstrap, Fit, fit
@@ -27,7 +28,6 @@ APPROACHES: Mapping[str, str] = {
 
 BEYOND = (1.0, 10.0, 100.0)  # times the runs' largest budget: where the optimum is told
 HOLD_OUT = 0.2  # of the runs, those of the largest budgets
-_SHARES = (0.1, 0.5, 0.9)
 
 Progress = Callable[[int, int], None]
 
@@ -327,6 +327,19 @@ def _optima(runs: Runs, law: Law, boot: Bootstrap | None) -> tuple[Optimum, ...]
     for factor in BEYOND:
         c = factor * law.fitted["compute"][1]
         best = optimal(law, compute=c)
-        bands = _bands(law, c, boot)
-        found.append(Optimum(c, float(best.parameters), float(best.tokens), *bands))
+        found.append(Optimum(c, float(best.parameters), float(best.tokens), *_bands(law, c, boot)))
     return tuple(found)
+
+
+def _bands(law: Law, c: float, boot: Bootstrap | None) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+    """10 and 90 % of N and D over the bootstrap at c FLOPs."""
+    if law.form == "surface":
+        if boot is None or why_no_band(law):
+            return None, None
+        known = band(law, compute=c)
+        return tuple((float(x.low), float(x.high)) for x in (known.parameters, known.tokens))  # type: ignore[return-value]
+    if boot is None:
+        return None, None
+    n = boot.draws["coefficient"] * c ** boot.draws["exponent"]
+    low, high = (float(q) for q in np.quantile(n, (0.1, 0.9)))
+    return (low, high), (c / 6 / high, c / 6 / low) if law.c == "6nd" else None

@@ -7,6 +7,7 @@ its own counts (law.n, law.d); tfsim.scaling.conventions converts.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -152,17 +153,25 @@ def list_laws(*, form: str | None = None) -> list[str]:
 
 
 def law(name: object = DEFAULT) -> Law:
-    """A law by its name; a Law (a user's own fit) stays as it is.
+    """A law by its name, or from the YAML file at a path (tfsim.scaling.law_files); a Law stays as it is.
 
-    Raises: InputError with the nearest names.
+    Raises: InputError with the nearest names, or for a faulty file.
     """
     if isinstance(name, Law):
         return name
+    if isinstance(name, os.PathLike) or (isinstance(name, str) and _looks_like_path(name)):
+        from tfsim.scaling.law_files import read_law  # which needs Law
+
+        return read_law(name)
     if not isinstance(name, str):
-        raise InputError(f"law: {quote(name)} is neither a name nor a Law")
+        raise InputError(f"law: {quote(name)} is neither a name, nor a path, nor a Law")
     if name not in _library():
         raise unknown("law", name, _library())
     return _library()[name]
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.lower().endswith((".yaml", ".yml")) or "/" in name or os.sep in name
 
 
 def facts_of(chosen: Law, given: Mapping[str, object]) -> dict[str, Any]:
