@@ -27,6 +27,7 @@ class Commands(LazyGroup):
         "train": Lazy("tfsim.cli.train", "Time, memory and cost of training a model on a system."),
         "serve": Lazy("tfsim.cli.serve", "Latency, throughput and cost of serving a model."),
         "compare": Lazy("tfsim.cli.compare", "Architectures side by side as the context grows."),
+        "fit": Lazy("tfsim.cli.fit", "A scaling law of your own training runs, and how far to trust it."),
         "validate": Lazy("tfsim.cli.validate", "Predictions against published measurements."),
         "calibrate": Lazy("tfsim.cli.calibrate", "Fit the constants of the timing formulas to measurements."),
         "run": Lazy("tfsim.cli.run", "Answer the questions of a scenario file, and write reports."),

@@ -104,14 +104,14 @@ def isoflop(runs: Runs, *, of: str = "N", budgets: Sequence[float] | None = None
     """
     choice("of", of, ("N", "D"))
     members = _members(runs, budgets)
-    groups = tuple(_group(name, runs.take(member), of) for name, member in members.items())
+    groups = sorted((_group(name, runs.take(member), of) for name, member in members.items()), key=lambda g: g.C)
     good = [group for group in groups if not group.left_out]
     if len(good) < 2:
         reasons = "; ".join(f"{g.name}: {g.left_out}" for g in groups if g.left_out)
         raise InputError(f"runs: {len(good)} isoFLOP group(s) with an optimum, 2 or more are needed ({reasons})")
     law = _power_law(of, np.array([g.C for g in good]), np.array([g.optimum for g in good]))
     inside = np.any([np.zeros(len(runs), dtype=bool), *members.values()], axis=0)
-    return IsoFlop(law, groups, tuple(int(row) for row in runs.row[~inside]))
+    return IsoFlop(law, tuple(groups), tuple(int(row) for row in runs.row[~inside]))
 
 
 def envelope(runs: Runs) -> Envelope:

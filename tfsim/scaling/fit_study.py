@@ -56,6 +56,7 @@ class HeldOut:
     from_c: float
     errors: Array
     measured: Array
+    budgets: Array
     a: float | None
 
     @property
@@ -135,14 +136,13 @@ def study(
     seed: int = 0,
     hold_out: float | None = None,
     from_c: float | None = None,
-    delta: float | None = None,
     progress: Progress | None = None,
 ) -> Study:
     """Fit ``form`` (of FORMS, or "isoflop" or "envelope") to the runs and say how far to trust it.
 
     ``name``: what the law is called. ``bootstraps``: refits for the errors, 0 for none. Held out are the runs of
     ``from_c`` FLOPs or more, or the share ``hold_out`` of the largest budgets; when neither is given a fifth, and where
-    that leaves too little to fit ``held_out_why`` says so instead of an error. ``delta``: Huber's, default 1e-3.
+    that leaves too little to fit ``held_out_why`` says so instead of an error.
 
     Raises: InputError as ``fit``, ``isoflop`` and ``envelope`` do, and for a held-out score that was asked for and
     cannot be had.
@@ -150,9 +150,7 @@ def study(
     choice("form", form, (*FORMS, *APPROACHES))
     if hold_out is not None and from_c is not None:
         raise InputError("held-out runs: give hold_out or from_c, not both")
-    if form in APPROACHES and delta is not None:
-        raise InputError(f"delta: form {form} has no Huber loss")
-    found = _find(runs, form, delta)
+    found = _find(runs, form)
     boot = _bootstrap(runs, found, bootstraps, seed, progress) if bootstraps else None
     share = HOLD_OUT if hold_out is None and from_c is None else hold_out
     held, why = None, ""
@@ -172,16 +170,16 @@ def study(
     if isinstance(found, IsoFlop) and runs.D is not None:
         bias = _bias(runs)
     return Study(
-        runs, form, found, law, coefficients, boot, held, why, _optima(runs, law, boot), scores, left_out, bias
+        runs, form, found, law, coefficients, boot, held, why, _optima(law, boot), scores, left_out, bias
     )  # fmt: skip
 
 
-def _find(runs: Runs, form: str, delta: float | None) -> Fit | IsoFlop | Envelope:
+def _find(runs: Runs, form: str) -> Fit | IsoFlop | Envelope:
     if form == "isoflop":
         return isoflop(runs)
     if form == "envelope":
         return envelope(runs)
-    return fit(runs, form) if delta is None else fit(runs, form, delta=delta)
+    return fit(runs, form)
 
 
 def _bootstrap(
@@ -209,8 +207,8 @@ def _held_out(runs: Runs, form: str, share: float | None, from_c: float | None) 
         return _held_out_groups(runs, share, from_c)
     result = extrapolate(runs, form, share=share, from_c=from_c)
     a = result.fit.a if result.fit.form.variables == ("N", "D") else None
-    least = float(result.held_out.budgets().min())
-    return HeldOut("loss", len(result.held_out), least, result.errors, result.held_out.loss, a)
+    budgets = result.held_out.budgets()
+    return HeldOut("loss", len(budgets), float(budgets.min()), result.errors, result.held_out.loss, budgets, a)
 
 
 def _held_out_groups(runs: Runs, share: float | None, from_c: float | None) -> HeldOut:
@@ -226,7 +224,7 @@ def _held_out_groups(runs: Runs, share: float | None, from_c: float | None) -> H
     smaller = np.isin(runs.row, [row for group, o in zip(groups, out, strict=True) if not o for row in group.rows])
     law = isoflop(runs.take(smaller)).law
     optima = np.array([group.optimum for group in groups])[out]
-    return HeldOut("N", int(out.sum()), float(c[out].min()), law(c[out]) / optima - 1, optima, law.exponent)
+    return HeldOut("N", int(out.sum()), float(c[out].min()), law(c[out]) / optima - 1, optima, c[out], law.exponent)
 
 
 def _coefficients(found: Fit | IsoFlop | Envelope, boot: Bootstrap | None) -> tuple[Coefficient, ...]:
@@ -319,7 +317,7 @@ def _ranges(runs: Runs) -> dict[str, tuple[float, float]]:
     return {name: (float(x.min()), float(x.max())) for name, x in values.items()}
 
 
-def _optima(runs: Runs, law: Law, boot: Bootstrap | None) -> tuple[Optimum, ...]:
+def _optima(law: Law, boot: Bootstrap | None) -> tuple[Optimum, ...]:
     """The optimum at the largest budget and beyond; none for a law of one variable."""
     if law.form == "single":
         return ()
@@ -327,19 +325,23 @@ def _optima(runs: Runs, law: Law, boot: Bootstrap | None) -> tuple[Optimum, ...]
     for factor in BEYOND:
         c = factor * law.fitted["compute"][1]
         best = optimal(law, compute=c)
-        found.append(Optimum(c, float(best.parameters), float(best.tokens), *_bands(law, c, boot)))
+        bands = (x and (float(x[0][0]), float(x[1][0])) for x in optimum_bands(law, np.array([c]), boot))
+        found.append(Optimum(c, float(best.parameters), float(best.tokens), *bands))
     return tuple(found)
 
 
-def _bands(law: Law, c: float, boot: Bootstrap | None) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
-    """10 and 90 % of N and D over the bootstrap at c FLOPs."""
-    if law.form == "surface":
-        if boot is None or why_no_band(law):
-            return None, None
-        known = band(law, compute=c)
-        return tuple((float(x.low), float(x.high)) for x in (known.parameters, known.tokens))  # type: ignore[return-value]
+def optimum_bands(
+    law: Law, compute: Array, boot: Bootstrap | None
+) -> tuple[tuple[Array, Array] | None, tuple[Array, Array] | None]:
+    """10 and 90 % of N and of D over the bootstrap at budgets ``compute``; None where it does not tell."""
     if boot is None:
         return None, None
-    n = boot.draws["coefficient"] * c ** boot.draws["exponent"]
-    low, high = (float(q) for q in np.quantile(n, (0.1, 0.9)))
-    return (low, high), (c / 6 / high, c / 6 / low) if law.c == "6nd" else None
+    if law.form == "surface":
+        if why_no_band(law):
+            return None, None
+        known = band(law, compute=compute)
+        n, d = known.parameters, known.tokens
+        return (np.asarray(n.low), np.asarray(n.high)), (np.asarray(d.low), np.asarray(d.high))
+    each = boot.draws["coefficient"][:, None] * compute ** boot.draws["exponent"][:, None]
+    low, high = np.quantile(each, (0.1, 0.9), axis=0)
+    return (low, high), (compute / 6 / high, compute / 6 / low) if law.c == "6nd" else None
