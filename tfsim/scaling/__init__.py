@@ -15,6 +15,7 @@ from tfsim.scaling.allocation import (
     compare_laws,
     optimal,
 )
+from tfsim.scaling.bands import SHARES, Band, Range, Spread, band, spread, why_no_band
 from tfsim.scaling.conventions import (
     PARAMETER_COUNTS,
     PF_DAY,
@@ -55,13 +56,18 @@ __all__ = [
     "FORMS",
     "PARAMETER_COUNTS",
     "PF_DAY",
+    "SHARES",
     "Allocation",
+    "Band",
     "BowlPoint",
     "Comparison",
     "Law",
+    "Range",
     "Repeats",
     "Sparse",
+    "Spread",
     "Surface",
+    "band",
     "best_bits",
     "bowl",
     "chinchilla_flops_per_token",
@@ -91,7 +97,9 @@ __all__ = [
     "recipe",
     "routed_loss",
     "single_loss",
+    "spread",
     "steps_loss",
     "total_from_non_embedding",
     "vocabulary_loss",
+    "why_no_band",
 ]
