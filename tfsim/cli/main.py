@@ -26,6 +26,7 @@ class Commands(LazyGroup):
         "hardware": Lazy("tfsim.cli.hardware", "Devices and systems: list, show, compare."),
         "train": Lazy("tfsim.cli.train", "Time, memory and cost of training a model on a system."),
         "serve": Lazy("tfsim.cli.serve", "Latency, throughput and cost of serving a model."),
+        "size": Lazy("tfsim.cli.size", "What model, on how much data, for a budget."),
         "compare": Lazy("tfsim.cli.compare", "Architectures side by side as the context grows."),
         "fit": Lazy("tfsim.cli.fit", "A scaling law of your own training runs, and how far to trust it."),
         "validate": Lazy("tfsim.cli.validate", "Predictions against published measurements."),

@@ -15,6 +15,7 @@ from tfsim.scaling.allocation import (
     compare_laws,
     optimal,
 )
+from tfsim.scaling.bands import SHARES, Band, Range, Spread, band, spread, why_no_band
 from tfsim.scaling.conventions import (
     PARAMETER_COUNTS,
     PF_DAY,
@@ -59,13 +60,18 @@ __all__ = [
     "FORMS",
     "PARAMETER_COUNTS",
     "PF_DAY",
+    "SHARES",
     "Allocation",
+    "Band",
     "BowlPoint",
     "Comparison",
     "Law",
+    "Range",
     "Repeats",
     "Sparse",
+    "Spread",
     "Surface",
+    "band",
     "best_bits",
     "bootstrap_isoflop",
     "bowl",
@@ -99,8 +105,10 @@ __all__ = [
     "recipe",
     "routed_loss",
     "single_loss",
+    "spread",
     "steps_loss",
     "study",
     "total_from_non_embedding",
     "vocabulary_loss",
+    "why_no_band",
 ]

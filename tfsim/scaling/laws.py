@@ -21,7 +21,7 @@ from tfsim.errors import InputError, choice, quote, unknown
 from tfsim.files import read_yaml
 from tfsim.scaling.conventions import PARAMETER_COUNTS, positive
 from tfsim.scaling.surface import Curve, Repeats, Sparse, Surface
-from tfsim.units import Number, as_number, common_shape
+from tfsim.units import Array, Number, as_number, common_shape
 
 DEFAULT = "refit-240"
 
@@ -79,6 +79,10 @@ RANGES = ("compute", "parameters", "tokens", "tokens_per_parameter", "experts")
 class Law:
     """One law. `coefficients` has the names of its form; `fitted` is (lowest, highest) of the data by quantity.
 
+    `standard_errors`: of coefficients, and of `a`, the exponent of N_opt ~ C^a, where the source gives one.
+    `draws`: refits on resampled runs, one array per coefficient that was free (form surface only).
+    `instead`: the law to use instead of one that is here for comparison with its own source.
+
     n: total, non_embedding, with_head, active, active_non_embedding (tfsim.scaling.conventions),
     compute_per_6d (N is C / 6D), flops_per_token_by_6 (DeepSeek), non_vocabulary or not_stated.
     c: 6nd (6 times the law's own N times D), exact, pf_days, m_times_d, tpu_v3_core_days or not_stated.
@@ -99,6 +103,8 @@ class Law:
     domain: str = "text"
     standard_errors: Mapping[str, float] = field(default_factory=dict)
     fitted: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    draws: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    instead: str = ""
 
     def __post_init__(self) -> None:
         at = f"law {quote(self.name)}"
@@ -108,7 +114,8 @@ class Law:
         known = (*form.required, *form.optional)
         for name, given, names in (
             ("coefficients", self.coefficients, known),
-            ("standard_errors", self.standard_errors, known),
+            ("standard_errors", self.standard_errors, (*known, "a")),
+            ("draws", self.draws, known if self.form == "surface" else ()),
             ("fitted", self.fitted, RANGES),
         ):
             for key in given:
@@ -123,6 +130,7 @@ class Law:
             if key in values and not 1e-9 <= values[key] <= 1e30:
                 raise InputError(f"{at}: {key}: {values[key]:g} is not between 1e-9 and 1e30")
         object.__setattr__(self, "coefficients", MappingProxyType(values))
+        object.__setattr__(self, "draws", MappingProxyType(_checked_draws(self.draws, at)))
         object.__setattr__(self, "standard_errors", MappingProxyType(dict(self.standard_errors)))
         object.__setattr__(self, "fitted", MappingProxyType({k: (low, high) for k, (low, high) in self.fitted.items()}))
 
@@ -139,10 +147,34 @@ def _coefficient(value: object, name: str) -> float:
     return float(number)
 
 
+def _checked_draws(draws: Mapping[str, Array], at: str) -> dict[str, Array]:
+    arrays = {name: np.asarray(values, dtype=np.float64) for name, values in draws.items()}
+    for name, values in arrays.items():
+        if values.ndim != 1 or len(values) < 2 or not np.all(np.isfinite(values)):
+            raise InputError(f"{at}: draws: {name}: must be a list of two or more finite numbers")
+    if len({len(values) for values in arrays.values()}) > 1:
+        raise InputError(f"{at}: draws: lists of different length")
+    return arrays
+
+
 @cache
 def _library() -> Mapping[str, Law]:
-    tree = read_yaml(Path(__file__).with_name("laws.yaml"))
-    return MappingProxyType({name: Law(name=name, **entry) for name, entry in tree.items()})
+    folder = Path(__file__).parent
+    laws = {}
+    for name, entry in read_yaml(folder / "laws.yaml").items():
+        draws = read_draws(folder / entry.pop("draws")) if "draws" in entry else {}
+        laws[name] = Law(name=name, draws=draws, **entry)
+    return MappingProxyType(laws)
+
+
+def read_draws(path: Path) -> dict[str, Array]:
+    """Draws of a law: a CSV file with a column per coefficient. Raises: InputError."""
+    try:
+        header, *lines = path.read_text(encoding="utf-8").splitlines()
+        table = np.array([line.split(",") for line in lines], dtype=np.float64)
+        return dict(zip(header.split(","), table.T, strict=True))
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{path}: not a table of draws: {error}") from None
 
 
 def list_laws(*, form: str | None = None) -> list[str]:
