@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfsim.errors import InputError
-from tfsim.scaling.fit_law import FORMS, Fit, extrapolate, fit
+from tfsim.scaling.fit_extrapolate import extrapolate
+from tfsim.scaling.fit_law import FORMS, Fit, fit
 from tfsim.scaling.fit_minimise import THETA, Problem, _derivatives, huber, surface
 from tfsim.scaling.fit_runs import Runs, read_runs
 
@@ -316,7 +317,7 @@ def test_bad_arguments() -> None:
         extrapolate(runs, from_c=float("nan"))
     with pytest.raises(InputError, match="draws: 1 "):
         fit(runs).bootstrap(1)
-    with pytest.raises(InputError, match="give from_c or rows"):
+    with pytest.raises(InputError, match="give one of from_c, share and rows"):
         extrapolate(runs)
     with pytest.raises(InputError, match="no run is held out"):
         extrapolate(runs, from_c=1e30)
