@@ -16,8 +16,8 @@ LENGTH = 32  # tokens of a sequence: the source looks back two, so more would on
 LAYERS = 2
 HEADS = 2
 
-WIDTHS = (12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
-BUDGETS = (3e10, 1.2e11, 4.8e11)  # FLOPs, 6 N D: minutes on two cores
+WIDTHS = (8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96)
+BUDGETS = (2e10, 8e10, 3.2e11)  # FLOPs, 6 N D: minutes on two cores
 QUICK_WIDTHS = (12, 20, 32, 48, 64)
 QUICK_BUDGETS = (8e9, 2.4e10)
 RATIOS = (0.7, 700.0)  # tokens per parameter: about a factor of six in N to each side of the best
