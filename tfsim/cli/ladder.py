@@ -1,8 +1,6 @@
 """tfsim measure ladder: train tiny models here, for a scaling law of one's own."""
 
-import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +11,6 @@ from tfsim.errors import InputError, quote
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tfsim.measure.ladder_plan import Run
 
 _LIST = "comma-separated"
 
@@ -31,14 +27,15 @@ def ladder(
         str | None, typer.Option(help=f"Tokens per step, {_LIST}; default by the run's tokens.", metavar="LIST")
     ] = None,
     seeds: Annotated[str, typer.Option(help=f"Seeds of weights and text, {_LIST}.", metavar="LIST")] = "0",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    workers: Annotated[int | None, typer.Option(help="Runs at a time on a CPU; default one per CPU.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.", metavar="NAME")] = "cpu",
+    workers: Annotated[int | None, typer.Option(help="Runs at a time on a CPU; default: torch's threads.")] = None,
     json: Json = False,
 ) -> None:
     """Train a ladder of tiny language models on generated text; the CSV is what `tfsim fit` takes.
 
     Several values of one option are all combined: --learning-rates 0.15,0.3,0.6 is a sweep.
     """
+    from tfsim.cli.measure import progress_bar, writable  # which imports this module
     from tfsim.files import write_text
     from tfsim.measure.ladder import ladder as train
     from tfsim.measure.ladder_plan import BUDGETS, LEARNING_RATE, LENGTH, QUICK_BUDGETS, QUICK_WIDTHS, WIDTHS, plan
@@ -51,11 +48,13 @@ def ladder(
         batches=_whole(batches, "--batches") or (None,),
         seeds=_whole(seeds, "--seeds"),
     )
-    with _bar(runs) as show:
+    writable(out, "out")
+    with progress_bar("training models") as show:
 
         def land(rows: "pd.DataFrame") -> None:
             write_text(out, rows.to_csv(index=False))  # a ladder that is interrupted keeps what it has
-            show(rows)
+            if show:
+                show(len(rows), len(runs), "")
 
         found = train(runs, device=device, workers=workers, progress=land)
     floor = make_source().floor(LENGTH)
@@ -85,22 +84,6 @@ def _whole(text: str | None, option: str) -> list[int]:
         if not number.is_integer():
             raise InputError(f"{option}: {number:g} is not a whole number")
     return [int(number) for number in found]
-
-
-@contextmanager
-def _bar(runs: "Sequence[Run]") -> "Iterator[Callable[[pd.DataFrame], None]]":
-    """A progress bar over the FLOPs of the runs, on stderr, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda rows: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"training {len(runs)} models", total=sum(run.flops for run in runs))
-        yield lambda rows: bar.update(
-            task, completed=rows["flops"].sum(), description=f"trained {len(rows)} of {len(runs)} models"
-        )
 
 
 def _print(found: "pd.DataFrame", floor: float) -> None:

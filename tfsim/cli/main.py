@@ -31,7 +31,7 @@ class Commands(LazyGroup):
         "fit": Lazy("tfsim.cli.fit", "A scaling law of your own training runs, and how far to trust it."),
         "validate": Lazy("tfsim.cli.validate", "Predictions against published measurements."),
         "calibrate": Lazy("tfsim.cli.calibrate", "Fit the constants of the timing formulas to measurements."),
-        "measure": Lazy("tfsim.cli.measure", "Run and time models on this machine (needs PyTorch)."),
+        "measure": Lazy("tfsim.cli.measure", "Run torch on this machine: what operations cost, a ladder of models."),
         "run": Lazy("tfsim.cli.run", "Answer the questions of a scenario file, and write reports."),
     }
 

@@ -7,19 +7,17 @@ curves, about ten sizes at each of three budgets. docs/measure.md says how the r
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 import pandas as pd
 
-from tfsim.errors import InputError, choice
-from tfsim.measure.backend import require_torch
+from tfsim.errors import InputError
+from tfsim.measure.backend import backend
 from tfsim.measure.ladder_plan import LAYERS, Run
 from tfsim.measure.ladder_source import make_source
 
-DEVICES = ("cpu", "cuda")
 COLUMNS = (
     "group", "width", "layers", "N", "N_non_embedding", "N_torch", "D", "C", "flops", "flops_torch", "loss", "loss_se",
     "steps", "batch_tokens", "learning_rate", "seed", "seconds", "cpu_seconds",
@@ -38,16 +36,14 @@ def ladder(
 ) -> pd.DataFrame:
     """Train all runs and return a row of COLUMNS each, by budget and size.
 
-    On a CPU each of ``workers`` processes (default: one per CPU) trains a run at a time on one thread: models this
+    On a CPU each of ``workers`` processes (default: torch's threads) trains a run at a time on one thread: models this
     small do not keep two threads busy. On another device the runs follow each other in this process. ``progress`` is
     called with the rows so far.
 
-    Raises: InputError without torch, for a device that torch does not see, and for workers below 1.
+    Raises: InputError as ``backend``, and for workers below 1.
     """
-    torch = require_torch()
-    if choice("device", device, DEVICES) == "cuda" and not torch.cuda.is_available():
-        raise InputError("device: torch sees no 'cuda' on this machine: choose cpu")
-    workers = len(os.sched_getaffinity(0)) if workers is None else workers
+    where = backend(device)
+    workers = where.threads if workers is None else workers
     if workers < 1:
         raise InputError(f"workers: {workers} is below 1")
     rows: list[dict[str, Any]] = []
@@ -73,7 +69,7 @@ def _trained(runs: Sequence[Run], device: str, workers: int) -> Iterator[dict[st
 
 
 def _one_thread() -> None:
-    require_torch().set_num_threads(1)
+    backend("cpu", threads=1)
 
 
 def _row(run: Run, device: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tfsim.errors import InputError, choice
 from tfsim.plain import plain, plain_fields
 from tfsim.scaling.allocation import optimal
 from tfsim.scaling.band import band, why_no_band
-from tfsim.scaling.fit_extrapolate import extrapolate, largest
+from tfsim.scaling.fit_extrapolate import extrapolate
 from tfsim.scaling.fit_isoflop import Envelope, IsoFlop, PowerLaw, bootstrap_isoflop, envelope, isoflop, parabola_bias
 from tfsim.scaling.fit_law import FORMS, Bootstrap, Fit, fit
 from tfsim.scaling.fit_published import Score, published
