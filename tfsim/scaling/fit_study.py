@@ -11,8 +11,8 @@ import numpy as np
 from tfsim.errors import InputError, choice
 from tfsim.plain import plain, plain_fields
 from tfsim.scaling.allocation import optimal
-from tfsim.scaling.band import band, why_no_band
-from tfsim.scaling.fit_extrapolate import extrapolate, largest
+from tfsim.scaling.bands import band, why_no_band
+from tfsim.scaling.fit_extrapolate import extrapolate
 from tfsim.scaling.fit_isoflop import Envelope, IsoFlop, PowerLaw, bootstrap_isoflop, envelope, isoflop, parabola_bias
 from tfsim.scaling.fit_law import FORMS, Bootstrap, Fit, fit
 from tfsim.scaling.fit_published import Score, published
@@ -246,22 +246,27 @@ def _errors(boot: Bootstrap, name: str) -> tuple[float, float, float]:
 
 
 def _law(
-    runs: Runs, found: Fit | IsoFlop | Envelope, name: str, coefficients: tuple[Coefficient, ...], boot: Bootstrap | None
+    runs: Runs,
+    found: Fit | IsoFlop | Envelope,
+    name: str,
+    coefficients: tuple[Coefficient, ...],
+    boot: Bootstrap | None,
 ) -> Law:
     """The fit as a Law, with the ranges of its runs. Its C is 6 N D of its own N where it is a surface."""
     errors = {c.name: c.standard_error for c in coefficients if np.isfinite(c.standard_error)}
+    surface = isinstance(found, Fit) and found.form.variables == ("N", "D")
     facts: dict[str, Any] = {
         "name": name,
         "n": runs.n_means,
         "d": "training tokens",
         "loss": "that of the runs",
         "source": _source(runs, boot),
-        "fitted": _ranges(runs),
+        "fitted": _ranges(runs, surface),
     }
     if not isinstance(found, Fit):
         return _optimum_law(runs, found, errors, facts)
     values = {part: float(getattr(found, part)) for part in ("A", "B", "E", "alpha", "beta", "gamma")}
-    if found.form.variables == ("N", "D"):
+    if surface:
         draws = {} if boot is None else {part: boot.draws[part] for part in found.form.free}
         return Law(form="surface", coefficients=values, standard_errors=errors, draws=draws, c="6nd", **facts)
     words = {"A": "factor", "alpha": "exponent", "E": "floor"}
@@ -275,9 +280,7 @@ def _law(
     )
 
 
-def _optimum_law(
-    runs: Runs, found: IsoFlop | Envelope, errors: Mapping[str, float], facts: Mapping[str, Any]
-) -> Law:
+def _optimum_law(runs: Runs, found: IsoFlop | Envelope, errors: Mapping[str, float], facts: Mapping[str, Any]) -> Law:
     by = {"n": found.law}
     if runs.c_means != "6nd":  # D does not follow from N and C
         if not isinstance(found, IsoFlop) or runs.D is None:
@@ -303,18 +306,14 @@ def _source(runs: Runs, boot: Bootstrap | None) -> str:
     return told if boot is None else f"{told}; {boot.n} bootstraps"
 
 
-def _ranges(runs: Runs) -> dict[str, tuple[float, float]]:
-    """Lowest and highest of what the law is asked about, in its own counts."""
-    values: dict[str, Array] = {}
-    if runs.N is not None:
-        values["parameters"] = runs.N
-    if runs.D is not None:
-        values["tokens"] = runs.D
+def _ranges(runs: Runs, surface: bool) -> dict[str, tuple[float, float]]:
+    """Lowest and highest of what the law is asked about, in its own counts: a surface's C is 6 N D."""
+    values = {"parameters": runs.N, "tokens": runs.D, "compute": runs.C}
     if runs.N is not None and runs.D is not None:
         values["tokens_per_parameter"] = runs.D / runs.N
-    if runs.C is not None or {"parameters", "tokens"} <= values.keys():
-        values["compute"] = runs.budgets()
-    return {name: (float(x.min()), float(x.max())) for name, x in values.items()}
+        if surface:
+            values["compute"] = 6 * runs.N * runs.D
+    return {name: (float(x.min()), float(x.max())) for name, x in values.items() if x is not None}
 
 
 def _optima(law: Law, boot: Bootstrap | None) -> tuple[Optimum, ...]:
