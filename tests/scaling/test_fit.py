@@ -248,7 +248,7 @@ def columns_of(runs: Runs) -> dict[str, np.ndarray]:
     ("change", "message"),
     [
         ({"D": None}, "D: these runs have no such column"),
-        ({"loss": None}, "no column 'loss'"),
+        ({"loss": None}, "no column of losses"),
         ({"N": np.full(80, 1e9)}, "N: 1 distinct value"),
         ({"N": np.repeat([1e9, 2e9], 40)}, "N: 2 distinct value"),
     ],

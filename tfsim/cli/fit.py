@@ -171,15 +171,19 @@ def _facts(found: "Study") -> Iterator[tuple[str, str]]:
     yield "counts", found.law.convention
     if isinstance(found.found, Fit):
         check = found.found.check
-        yield "optimiser", (
-            f"{check.agreeing} of {check.starts} starts agree on the minimum; gradient there {check.gradient:.0e} "
-            "of its scale"
+        yield (
+            "optimiser",
+            (
+                f"{check.agreeing} of {check.starts} starts agree on the minimum; gradient there {check.gradient:.0e} "
+                "of its scale"
+            ),
         )
         yield "error on the runs", f"{found.found.mape:.2%} of the loss, mean absolute"
     yield "held out", _held_words(found)
     if found.parabola_bias is not None:
-        yield "parabola's bias", (
-            f"{found.parabola_bias:+.4f} of the exponent on this grid without noise, were the chinchilla form true"
+        yield (
+            "parabola's bias",
+            (f"{found.parabola_bias:+.4f} of the exponent on this grid without noise, were the chinchilla form true"),
         )
 
 

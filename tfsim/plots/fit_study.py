@@ -45,10 +45,10 @@ def study_charts(study: Study) -> Iterator[tuple[str, Figure]]:
 
 
 def _groups(study: Study) -> list[Group]:
-    """The isoFLOP groups of the runs; none where they form none."""
+    """The isoFLOP groups of the runs; none where they form none, or count C otherwise than the law."""
     if isinstance(study.found, IsoFlop):
         return [group for group in study.found.groups if not group.left_out]
-    if study.runs.C is None or study.runs.N is None:
+    if study.runs.c_means != study.law.c or study.runs.N is None:
         return []
     try:
         return [group for group in isoflop(study.runs).groups if not group.left_out]

@@ -63,7 +63,9 @@ def residuals(budget: Array, residual: Array, held_budget: Array, held_residual:
         if len(held_budget):
             label = "largest runs, by the fit on the others"
             axes.scatter(held_budget, 100 * held_residual, s=26, color=_HELD, marker="^", linewidths=0, label=label)
-        axes.set(xscale="log", title=title, xlabel="training compute [FLOP]", ylabel="predicted / measured loss - 1 [%]")
+        axes.set(
+            xscale="log", title=title, xlabel="training compute [FLOP]", ylabel="predicted / measured loss - 1 [%]"
+        )
         _finish(axes)
         axes.legend(loc="best", fontsize=9)
     return figure
@@ -113,7 +115,9 @@ def optimum_band(
         axes.axvline(largest, color=INK, linewidth=1, linestyle="--")
         axes.annotate("largest run", (largest, 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0),
                       textcoords="offset points", fontsize=9)  # fmt: skip
-        axes.set(xscale="log", yscale="log", title=title, xlabel="training compute [FLOP]", ylabel="best N [parameters]")
+        axes.set(
+            xscale="log", yscale="log", title=title, xlabel="training compute [FLOP]", ylabel="best N [parameters]"
+        )
         axes.yaxis.set_major_formatter(lambda value, _: format_count(value))
         _finish(axes)
         axes.legend(loc="upper left", fontsize=9)

@@ -45,6 +45,9 @@ def published(runs: Runs) -> tuple[tuple[Score, ...], Mapping[str, str]]:
         entry = law(name)
         if entry.form not in (*SURFACES, "repeats") or entry.domain != "text":
             continue
+        if entry.instead:
+            left_out[name] = f"use {entry.instead}"
+            continue
         facts = [fact for fact in FORMS[entry.form].facts if fact != "unique_tokens"]
         if facts:
             left_out[name] = f"needs {', '.join(facts)}"

@@ -281,6 +281,4 @@ def _derive(values: dict[str, Array], rows: Any, where: str, at: Any) -> None:
     else:
         ratio = values["C"] / (6 * values["N"] * values["D"])
         for i in np.flatnonzero(np.abs(ratio - 1) > 0.01)[:1]:
-            raise InputError(
-                f"{where}: {at(rows[i])}: C is {ratio[i]:.3g} times 6 N D, so c_means is not '6nd'"
-            )
+            raise InputError(f"{where}: {at(rows[i])}: C is {ratio[i]:.3g} times 6 N D, so c_means is not '6nd'")
