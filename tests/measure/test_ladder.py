@@ -138,7 +138,7 @@ def test_a_model_learns_and_does_so_again() -> None:
     source = make_source()
     frequencies = source.stationary.sum(0)
     unigram = float(-(frequencies * np.log(frequencies)).sum())
-    run = Run(16, *sizes(16), 1e10, steps=150, batch=256, learning_rate=0.02, seed=0)
+    run = Run(16, *sizes(16), 1e10, steps=100, batch=256, learning_rate=0.02, seed=0)
     found = train(run, source, sequences=1024)
     assert source.floor(LENGTH) < found["loss"] < unigram - 0.1
     assert train(run, source, sequences=1024)["loss"] == found["loss"]
@@ -176,7 +176,7 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytes
 def test_the_command_writes_what_fit_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="needs the extra tfsim[measure]")
     out = tmp_path / "runs.csv"
-    options = ["--sizes", "8,12", "--budgets", "2e9", "--workers", "1", "--json", "--out", str(out)]
+    options = ["--sizes", "8,12", "--budgets", "2e8", "--workers", "1", "--json", "--out", str(out)]
     assert main(["measure", "ladder", *options]) == 0
     told = json.loads(capsys.readouterr().out)
     rows = pd.read_csv(out)
