@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tfsim.hardware import load_device, load_system
     from tfsim.models import count, load_model
     from tfsim.serving import serve
+    from tfsim.sizing import size
     from tfsim.training import search_plans, train
 
 __version__ = "0.1.0"
@@ -29,6 +30,7 @@ __all__ = [
     "scaling",
     "search_plans",
     "serve",
+    "size",
     "train",
 ]
 
@@ -42,6 +44,7 @@ _HOME = {
     "scaling": "tfsim.scaling",  # public as a room: tfsim.scaling.optimal
     "search_plans": "tfsim.training",
     "serve": "tfsim.serving",
+    "size": "tfsim.sizing",
     "train": "tfsim.training",
 }
 

@@ -39,7 +39,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises: InputError, one line naming the file and, where known, the line and field.
     """
-    return _mapping(_yaml_tree(_read_text(path, _YAML_LIMIT), os.fspath(path)), path)
+    return _mapping(_yaml_tree(read_text(path, _YAML_LIMIT), os.fspath(path)), path)
 
 
 def read_json(path: str | os.PathLike[str], *, infinity_as_text: bool = False) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def read_json(path: str | os.PathLike[str], *, infinity_as_text: bool = False) -
     Raises: InputError, one line naming the file and, where known, the line and field.
     """
     where = os.fspath(path)
-    text = _read_text(path, _JSON_LIMIT)
+    text = read_text(path, _JSON_LIMIT)
     try:
         tree = json.loads(
             text,
@@ -137,7 +137,11 @@ def data_dir(kind: str) -> Path:
     return package / "_data" / kind
 
 
-def _read_text(path: str | os.PathLike[str], limit: int) -> str:
+def read_text(path: str | os.PathLike[str], limit: int) -> str:
+    """The text of a UTF-8 file of at most `limit` bytes.
+
+    Raises: InputError, one line naming the file, also for an empty one.
+    """
     where = os.fspath(path)
     try:
         with open(path, "rb") as file:

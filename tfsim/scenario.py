@@ -1,8 +1,8 @@
 """The YAML question: parse it, check it, answer it.
 
 A scenario names one model and asks what training it takes, what serving it gives, or both; or it compares several
-models as the context grows. ``docs/cli.md`` shows the form; ``tfsim train``, ``serve`` and ``compare`` build the same
-questions from their options.
+models as the context grows. ``docs/cli.md`` shows the form; ``tfsim train``, ``serve``, ``compare`` and ``size`` build
+the same questions from their options.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tfsim.comparison import Crossing
     from tfsim.serving import ServingEstimate
+    from tfsim.sizing import SizingEstimate
     from tfsim.training import TrainingEstimate
 
 TOP_PLANS = 5
@@ -193,8 +194,34 @@ class ComparisonQuestion(Strict):
     overrides: Overrides = Overrides()
 
 
+class SizingQuestion(Strict):
+    """What model, on how much data: fields and defaults as in ``tfsim.size``."""
+
+    budget: str | float | None = None
+    system: Name | None = None
+    devices: Devices | None = None
+    deadline: Annotated[float, _read("time")] | None = None
+    params: Annotated[float, _read("count", least=1)] | None = None
+    tokens: Tokens | None = None
+    loss: Annotated[float, Field(gt=0)] | None = None
+    law: Name | None = None
+    seq_len: Tokens = 4096
+    vocab_size: Annotated[int, _read("count", whole=True, least=1)] = 128_256
+    unique_tokens: Tokens | None = None
+    experts: Annotated[int, _read("count", whole=True, least=2)] | None = None
+    top_k: Annotated[int, _read("count", whole=True, least=1)] | None = None
+    granularity: Annotated[float, Field(ge=1)] | None = None
+    bits: Annotated[float, Field(gt=0)] | None = None
+    global_batch: Annotated[int, _read("count", whole=True, least=1)] | None = None
+    plan: AnyTrainingPlan = "auto"
+    precision: Name = "bf16"
+    software: Name = "fused"
+    overrides: Overrides = Overrides()
+
+
 class Scenario(Strict):
-    """One file of scenarios/. ``model`` is what ``train`` and ``serve`` are about; ``compare`` names its own.
+    """One file of scenarios/. ``model`` is what ``train`` and ``serve`` are about; ``compare`` names its own, ``size``
+    finds one.
     ``overrides`` hold for all questions; those inside each come first."""
 
     schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(alias="schema")
@@ -204,12 +231,14 @@ class Scenario(Strict):
     train: TrainingQuestion | None = None
     serve: ServingQuestion | None = None
     compare: ComparisonQuestion | None = None
+    size: SizingQuestion | None = None
     overrides: Overrides = Overrides()
 
     @model_validator(mode="after")
     def _about_something(self) -> Self:
-        if self.model is None and (self.train is not None or self.serve is not None or self.compare is None):
-            raise ValueError("'model' is missing: what to train and serve (only compare names its own models)")
+        alone = self.compare is not None or self.size is not None
+        if self.model is None and (self.train is not None or self.serve is not None or not alone):
+            raise ValueError("'model' is missing: what to train and serve (only compare and size need none)")
         return self
 
 
@@ -263,6 +292,18 @@ class ComparisonAnswer:
 
 
 @dataclass(frozen=True)
+class SizingAnswer:
+    """An estimate, and the system it holds for (None: no system was named)."""
+
+    estimate: SizingEstimate
+    system: System | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return self.estimate.to_dict()
+
+
+@dataclass(frozen=True)
 class ScenarioResult:
     """The answers to a scenario."""
 
@@ -272,6 +313,7 @@ class ScenarioResult:
     train: TrainingAnswer | None = None
     serve: ServingAnswer | None = None
     compare: ComparisonAnswer | None = None
+    size: SizingAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -282,6 +324,7 @@ class ScenarioResult:
             "train": None if self.train is None else self.train.to_dict(),
             "serve": None if self.serve is None else self.serve.to_dict(),
             "compare": None if self.compare is None else self.compare.to_dict(),
+            "size": None if self.size is None else self.size.to_dict(),
             "scenario": self.scenario.model_dump(by_alias=True, exclude_none=True),
         }
 
@@ -295,7 +338,7 @@ def load_scenario(name_or_path: str | os.PathLike[str]) -> Scenario:
     path = _scenario_path(os.fspath(name_or_path))
     data = read_yaml(path)
     _localise(data, "model", path.parent)
-    for part in ("train", "serve", "compare"):
+    for part in ("train", "serve", "compare", "size"):
         if isinstance(data.get(part), dict):
             _localise(data[part], "system", path.parent)
             _localise(data[part], "models", path.parent)
@@ -319,10 +362,10 @@ def run_scenario(scenario: Scenario, overrides: Overrides = NO_OVERRIDES) -> Sce
     Raises: InputError when the model, a system or a plan cannot be.
     """
 
-    def rates_of(question: TrainingQuestion | ServingQuestion | ComparisonQuestion) -> Overrides:
+    def rates_of(question: TrainingQuestion | ServingQuestion | ComparisonQuestion | SizingQuestion) -> Overrides:
         return overrides.over(question.overrides.over(scenario.overrides))
 
-    model = facts = training = serving = comparison = None
+    model = facts = training = serving = comparison = sizing = None
     if scenario.model is not None:
         model = load_model(scenario.model)
         if scenario.train is not None:
@@ -332,7 +375,9 @@ def run_scenario(scenario: Scenario, overrides: Overrides = NO_OVERRIDES) -> Sce
         facts = model_facts(model, seq_len=None if training is None else int(training.estimate.seq_len))
     if scenario.compare is not None:
         comparison = answer_comparison(scenario.compare, rates_of(scenario.compare))
-    return ScenarioResult(scenario, model, facts, training, serving, comparison)
+    if scenario.size is not None:
+        sizing = answer_sizing(scenario.size, rates_of(scenario.size))
+    return ScenarioResult(scenario, model, facts, training, serving, comparison, sizing)
 
 
 def answer_training(
@@ -384,6 +429,19 @@ def answer_comparison(question: ComparisonQuestion, overrides: Overrides = NO_OV
 
     confidence = f"{basis(system.device)}; one device, whole passes not compared with runs"
     return ComparisonAnswer(table, crossings(table), system, confidence, notes)
+
+
+def answer_sizing(question: SizingQuestion, overrides: Overrides = NO_OVERRIDES) -> SizingAnswer:
+    """Answer one sizing question. Raises: InputError when it contradicts itself or no model answers it."""
+    from tfsim.sizing import size
+
+    if question.system is None and overrides != NO_OVERRIDES:
+        raise InputError("overrides: are about a system: name it with system")
+    system = None if question.system is None else load_system(question.system).with_overrides(overrides.set)
+    asked = {name: getattr(question, name) for name in type(question).model_fields}
+    given = {name: value for name, value in asked.items() if name not in ("system", "plan", "overrides")}
+    plan = question.plan.model_dump(exclude_none=True) if isinstance(question.plan, TrainingPlan) else "auto"
+    return SizingAnswer(size(system=system, plan=plan, **given, **overrides.rates), system)
 
 
 def _scenario_path(text: str) -> Path:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfsim.errors import InputError
-from tfsim.scaling.fit_law import FORMS, Fit, extrapolate, fit
+from tfsim.scaling.fit_extrapolate import extrapolate
+from tfsim.scaling.fit_law import FORMS, Fit, fit
 from tfsim.scaling.fit_minimise import THETA, Problem, _derivatives, huber, surface
 from tfsim.scaling.fit_runs import Runs, read_runs
 
@@ -247,7 +248,7 @@ def columns_of(runs: Runs) -> dict[str, np.ndarray]:
     ("change", "message"),
     [
         ({"D": None}, "D: these runs have no such column"),
-        ({"loss": None}, "no column 'loss'"),
+        ({"loss": None}, "no column of losses"),
         ({"N": np.full(80, 1e9)}, "N: 1 distinct value"),
         ({"N": np.repeat([1e9, 2e9], 40)}, "N: 2 distinct value"),
     ],
@@ -316,7 +317,7 @@ def test_bad_arguments() -> None:
         extrapolate(runs, from_c=float("nan"))
     with pytest.raises(InputError, match="draws: 1 "):
         fit(runs).bootstrap(1)
-    with pytest.raises(InputError, match="give from_c or rows"):
+    with pytest.raises(InputError, match="give one of from_c, share and rows"):
         extrapolate(runs)
     with pytest.raises(InputError, match="no run is held out"):
         extrapolate(runs, from_c=1e30)

@@ -26,7 +26,7 @@ def grid(budgets: list[float], *, width: float = 1.2, shift: float = 0.0, points
     )
     c = np.repeat(budgets, points)
     loss = E + A / n**ALPHA + B / (c / 6 / n) ** BETA
-    return read_runs({"N": n, "C": c, "loss": loss, "group": [f"{x:g}" for x in c]}, flops="6ND")
+    return read_runs({"N": n, "C": c, "loss": loss, "group": [f"{x:g}" for x in c]}, c_means="6nd")
 
 
 BUDGETS = [1e18, 1e19, 1e20, 1e21, 1e22]

@@ -26,9 +26,12 @@ class Commands(LazyGroup):
         "hardware": Lazy("tfsim.cli.hardware", "Devices and systems: list, show, compare."),
         "train": Lazy("tfsim.cli.train", "Time, memory and cost of training a model on a system."),
         "serve": Lazy("tfsim.cli.serve", "Latency, throughput and cost of serving a model."),
+        "size": Lazy("tfsim.cli.size", "What model, on how much data, for a budget."),
         "compare": Lazy("tfsim.cli.compare", "Architectures side by side as the context grows."),
+        "fit": Lazy("tfsim.cli.fit", "A scaling law of your own training runs, and how far to trust it."),
         "validate": Lazy("tfsim.cli.validate", "Predictions against published measurements."),
         "calibrate": Lazy("tfsim.cli.calibrate", "Fit the constants of the timing formulas to measurements."),
+        "measure": Lazy("tfsim.cli.measure", "Run torch on this machine: what operations cost, a ladder of models."),
         "run": Lazy("tfsim.cli.run", "Answer the questions of a scenario file, and write reports."),
     }
 

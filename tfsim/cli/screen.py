@@ -1,7 +1,7 @@
 """Sections of a summary on the terminal: panels with stacked bars, told apart by colour and by their fill."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -113,6 +113,20 @@ def _legend(bar: Bar, width: int) -> "Text":
         text.append(_FILLS[part.look % len(_FILLS)], style=_COLOURS[part.look % len(_COLOURS)]).append(entry)
         used += size
     return text
+
+
+def print_grid(rows: Sequence[Mapping[str, str]], *, title: str) -> None:
+    """Print rows of words under their names in the width of the panels, numbers to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, title=Text(one_line(title)), title_justify="left", title_style="bold", padding=(0, 2, 0, 1))
+    for name in rows[0]:
+        numeric = all(row[name].lstrip("-+$")[:1].isdigit() or row[name] == "-" for row in rows)
+        grid.add_column(Text(name), justify="right" if numeric else "left", header_style="dim")
+    for row in rows:
+        grid.add_row(*(Text(one_line(row[name])) for name in rows[0]))
+    screen().print(grid)
 
 
 def print_comparison(answer: "ComparisonAnswer") -> None:

@@ -15,6 +15,7 @@ from tfsim.scaling.allocation import (
     compare_laws,
     optimal,
 )
+from tfsim.scaling.bands import SHARES, Band, Range, Spread, band, spread, why_no_band
 from tfsim.scaling.conventions import (
     PARAMETER_COUNTS,
     PF_DAY,
@@ -26,9 +27,13 @@ from tfsim.scaling.conventions import (
     pf_days_from_flops,
     total_from_non_embedding,
 )
-from tfsim.scaling.fit_isoflop import envelope, isoflop, parabola_bias
-from tfsim.scaling.fit_law import FORMS, extrapolate, fit
+from tfsim.scaling.fit_extrapolate import extrapolate
+from tfsim.scaling.fit_isoflop import bootstrap_isoflop, envelope, isoflop, parabola_bias
+from tfsim.scaling.fit_law import FORMS, fit
+from tfsim.scaling.fit_published import published
 from tfsim.scaling.fit_runs import read_runs
+from tfsim.scaling.fit_study import study
+from tfsim.scaling.law_files import law_text, read_law
 from tfsim.scaling.laws import (
     DEFAULT,
     Law,
@@ -55,14 +60,20 @@ __all__ = [
     "FORMS",
     "PARAMETER_COUNTS",
     "PF_DAY",
+    "SHARES",
     "Allocation",
+    "Band",
     "BowlPoint",
     "Comparison",
     "Law",
+    "Range",
     "Repeats",
     "Sparse",
+    "Spread",
     "Surface",
+    "band",
     "best_bits",
+    "bootstrap_isoflop",
     "bowl",
     "chinchilla_flops_per_token",
     "compare_laws",
@@ -80,18 +91,24 @@ __all__ = [
     "flops_from_pf_days",
     "isoflop",
     "law",
+    "law_text",
     "least_compute",
     "list_laws",
     "loss",
     "optimal",
     "parabola_bias",
     "pf_days_from_flops",
+    "published",
     "quantization_loss",
+    "read_law",
     "read_runs",
     "recipe",
     "routed_loss",
     "single_loss",
+    "spread",
     "steps_loss",
+    "study",
     "total_from_non_embedding",
     "vocabulary_loss",
+    "why_no_band",
 ]

@@ -128,17 +128,13 @@ def optimal(
             "bits": bits,
         }
     )
-    budget = _budget(compute, parameters, tokens, loss)
+    budget = budget_of(compute, parameters, tokens, loss)
     served = None if served_tokens is None else as_number(served_tokens, "served_tokens", at_least=0)
     weight = as_number(serving_weight, "serving_weight", at_least=0)
     common_shape(**budget, served_tokens=served, serving_weight=weight, **one_by_one(given))
     if chosen.form not in (*CURVES, *TRACKS):
         raise InputError(f"law {chosen.name}: form {chosen.form} gives no allocation")
-    same_count("n_means", n_means, chosen.n, chosen)
-    if flops_per_token is None or c_means != "exact":
-        same_count("c_means", c_means, chosen.c, chosen)
-    if flops_per_token is not None and c_means != "exact":
-        raise InputError("flops_per_token: is for a budget in exact FLOPs: say c_means='exact'")
+    same_counts(chosen, n_means, c_means, flops_per_token)
     special = [
         key for key, value in (("served_tokens", served), ("flops_per_token", flops_per_token)) if value is not None
     ]
@@ -157,6 +153,18 @@ def optimal(
         curve = curve.base  # one epoch
     else:
         curve = curve_of(chosen, **given)
+    return allocate(chosen, curve, budget, served, weight, flops_per_token)
+
+
+def allocate(
+    chosen: Law,
+    curve: Curve,
+    budget: Mapping[str, Number],
+    served: Number | None,
+    weight: Number,
+    flops_per_token: Callable[[Number], Number] | None,
+) -> Allocation:
+    """The best point of a curve, whose coefficients may be arrays too. Raises: InputError."""
     if served is not None:
         return _served(chosen, curve, budget, served, weight)
     if isinstance(curve, Surface) and flops_per_token is None:
@@ -165,7 +173,19 @@ def optimal(
     return _along_budget(chosen, curve, budget, per_token)
 
 
-def _budget(compute: object, parameters: object, tokens: object, loss: object) -> dict[str, Number]:
+def same_counts(
+    chosen: Law, n_means: str | None, c_means: str | None, flops_per_token: Callable[[Number], Number] | None
+) -> None:
+    """Refuse a question in other counts than the law's. Raises: InputError."""
+    same_count("n_means", n_means, chosen.n, chosen)
+    if flops_per_token is None or c_means != "exact":
+        same_count("c_means", c_means, chosen.c, chosen)
+    if flops_per_token is not None and c_means != "exact":
+        raise InputError("flops_per_token: is for a budget in exact FLOPs: say c_means='exact'")
+
+
+def budget_of(compute: object, parameters: object, tokens: object, loss: object) -> dict[str, Number]:
+    """The budget that is given, checked. Raises: InputError."""
     budget: dict[str, Number] = {}
     for key, value in (("compute", compute), ("parameters", parameters), ("tokens", tokens), ("loss", loss)):
         if value is not None:

@@ -8,7 +8,7 @@ Approach 1 (section 3.1): the lower envelope of training curves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,12 @@ import numpy as np
 
 from tfsim.errors import InputError, choice, quote
 from tfsim.scaling.conventions import positive
+from tfsim.scaling.fit_law import Bootstrap, Fit, checked_draws
 from tfsim.scaling.fit_runs import Runs
 from tfsim.units import Array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from tfsim.scaling.fit_law import Fit
 
 _WITHIN = 0.1  # of a budget: a run belongs to its isoFLOP group
 _POINTS = 4  # distinct sizes that a parabola is fitted to, at least: three determine it, one is left to check it
@@ -34,17 +33,26 @@ class Group:
     """One isoFLOP group: its compute, the parabola's vertex, and why it is left out of the power law, if it is.
 
     ``curvature`` is d2 L / d(ln x)2; ``off_centre`` the vertex's distance from the middle of the grid as a share of
-    its half width in ln x: 0 centred, 1 at the edge.
+    its half width in ln x: 0 centred, 1 at the edge. ``rows`` are its runs' rows.
     """
 
     name: str
-    n: int
+    rows: tuple[int, ...]
     C: float
     optimum: float
     loss: float
     curvature: float
     off_centre: float
     left_out: str = ""
+
+    @property
+    def n(self) -> int:
+        """Runs in the group."""
+        return len(self.rows)
+
+    def parabola(self, x: Array) -> Array:
+        """Its loss at x (N or D)."""
+        return np.asarray(self.loss + 0.5 * self.curvature * (np.log(x) - np.log(self.optimum)) ** 2)
 
 
 @dataclass(frozen=True)
@@ -66,10 +74,14 @@ class PowerLaw:
 
 @dataclass(frozen=True)
 class IsoFlop:
-    """Approach 2: the power law through the groups' optima, and every group with what became of it."""
+    """Approach 2: the power law through the groups' optima, and every group with what became of it.
+
+    ``outside`` are the rows of runs in no group.
+    """
 
     law: PowerLaw
     groups: tuple[Group, ...]
+    outside: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -91,13 +103,15 @@ def isoflop(runs: Runs, *, of: str = "N", budgets: Sequence[float] | None = None
     Raises: InputError when C or ``of`` is missing, runs fall into no groups, or fewer than two groups have an optimum.
     """
     choice("of", of, ("N", "D"))
-    groups = tuple(_group(name, runs.take(member), of) for name, member in _members(runs, budgets).items())
+    members = _members(runs, budgets)
+    groups = sorted((_group(name, runs.take(member), of) for name, member in members.items()), key=lambda g: g.C)
     good = [group for group in groups if not group.left_out]
     if len(good) < 2:
         reasons = "; ".join(f"{g.name}: {g.left_out}" for g in groups if g.left_out)
         raise InputError(f"runs: {len(good)} isoFLOP group(s) with an optimum, 2 or more are needed ({reasons})")
     law = _power_law(of, np.array([g.C for g in good]), np.array([g.optimum for g in good]))
-    return IsoFlop(law, groups)
+    inside = np.any([np.zeros(len(runs), dtype=bool), *members.values()], axis=0)
+    return IsoFlop(law, tuple(groups), tuple(int(row) for row in runs.row[~inside]))
 
 
 def envelope(runs: Runs) -> Envelope:
@@ -140,6 +154,60 @@ def parabola_bias(runs: Runs, law: Fit, *, budgets: Sequence[float] | None = Non
     return isoflop(exact, budgets=budgets).law.exponent - law.a
 
 
+def bootstrap_isoflop(
+    runs: Runs,
+    found: IsoFlop,
+    draws: int = 4000,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Bootstrap:
+    """Approach 2 again on runs drawn with replacement inside each group that has an optimum.
+
+    ``draws`` of the Bootstrap holds ``exponent`` and ``coefficient`` of the power law. A redrawn group whose parabola
+    has no minimum inside its grid drops out; ``unconverged`` counts the draws that keep fewer than two groups, which
+    are left out. ``progress`` as in ``Fit.bootstrap``. Raises: InputError for fewer than 2 draws or a bad seed, or when
+    fewer than two draws keep two groups.
+    """
+    random = checked_draws(draws, seed)
+    good = [group for group in found.groups if not group.left_out]
+    log_x = np.empty((draws, len(good)))
+    for i, group in enumerate(good):
+        log_x[:, i] = _redrawn(runs.take(np.isin(runs.row, group.rows)), found.law.of, random, draws)
+        if progress:
+            progress(draws * (i + 1) // len(good), draws)
+    kept = np.isfinite(log_x)
+    enough = kept.sum(axis=1) >= 2
+    if enough.sum() < 2:
+        raise InputError("bootstraps: runs drawn again have no optimum in two groups; the groups hold too few runs")
+    weight, y = kept[enough].astype(float), np.where(kept, log_x, 0.0)[enough]
+    weight /= weight.sum(axis=1, keepdims=True)
+    log_c = np.log([group.C for group in good])
+    middle = (weight * log_c).sum(axis=1, keepdims=True)
+    spread = weight * (log_c - middle)
+    exponent = (spread * y).sum(axis=1) / (spread * (log_c - middle)).sum(axis=1)
+    coefficient = np.exp((weight * y).sum(axis=1) - exponent * middle[:, 0])
+    return Bootstrap({"coefficient": coefficient, "exponent": exponent}, int((~enough).sum()), seed)
+
+
+def _redrawn(runs: Runs, of: str, random: np.random.Generator, draws: int) -> Array:
+    """ln of a group's optimum for each redrawing of its runs, NaN where the parabola has none inside the grid."""
+    x = np.log(runs.column(of))
+    middle, half = (x.max() + x.min()) / 2, (x.max() - x.min()) / 2
+    z = (x - middle) / half
+    counts = random.multinomial(len(z), np.full(len(z), 1 / len(z)), size=draws).astype(float)
+    moments = counts @ z[:, None] ** np.arange(5)
+    right = counts @ (runs.loss[:, None] * z[:, None] ** np.arange(3))
+    matrix = moments[:, np.add.outer(np.arange(3), np.arange(3))]
+    sizes = np.array([(counts[:, z == size] > 0).any(axis=1) for size in np.unique(z)])
+    determined = sizes.sum(axis=0) >= 3
+    found = np.full(draws, np.nan)
+    _, first, second = np.linalg.solve(matrix[determined], right[determined][..., None])[..., 0].T
+    vertex = np.where(second > 0, -first / np.where(second > 0, 2 * second, 1.0), np.inf)
+    found[determined] = np.where(np.abs(vertex) <= 1, middle + half * vertex, np.nan)
+    return found
+
+
 def _members(runs: Runs, budgets: Sequence[float] | None) -> dict[str, NDArray[np.bool_]]:
     """Which runs belong to each group."""
     c = runs.column("C")
@@ -150,7 +218,7 @@ def _members(runs: Runs, budgets: Sequence[float] | None) -> dict[str, NDArray[n
         return {name: member for name, member in given.items() if member.any()}
     if runs.group is not None:
         names = np.array(runs.group)
-        members = {str(name): names == name for name in dict.fromkeys(runs.group)}
+        members = {str(name): names == name for name in dict.fromkeys(runs.group) if name}
     else:
         order = np.argsort(c, kind="stable")
         breaks = np.flatnonzero(np.diff(np.log(c[order])) > np.log1p(_WITHIN)) + 1
@@ -170,7 +238,8 @@ def _group(name: str, runs: Runs, of: str) -> Group:
     x = np.log(runs.column(of))
     c = float(np.exp(np.log(runs.column("C")).mean()))
     distinct = len(np.unique(x))
-    nothing = Group(name, len(x), c, np.nan, np.nan, np.nan, np.nan)
+    rows = tuple(int(row) for row in runs.row)
+    nothing = Group(name, rows, c, np.nan, np.nan, np.nan, np.nan)
     if distinct < _POINTS:
         return replace(nothing, left_out=f"{distinct} distinct {of}, {_POINTS} needed")
     middle, half = (x.max() + x.min()) / 2, (x.max() - x.min()) / 2
@@ -180,7 +249,7 @@ def _group(name: str, runs: Runs, of: str) -> Group:
     vertex = -first / (2 * second)
     return Group(
         name,
-        len(x),
+        rows,
         c,
         optimum=float(np.exp(middle + half * vertex)),
         loss=float(constant - first**2 / (4 * second)),

@@ -86,7 +86,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Coefficients of ``len(draws["A"])`` refits on runs drawn with replacement, by name of the free parameter.
+    """Coefficients of ``n`` refits on runs drawn with replacement, by name of the free parameter.
 
     ``draws`` also holds ``a``, the exponent of N_opt ~ C^a, where the form has one. ``unconverged`` refits did not
     come to a stationary point: the runs drawn determine no minimum.
@@ -95,6 +95,11 @@ class Bootstrap:
     draws: Mapping[str, Array]
     unconverged: int
     seed: int
+
+    @property
+    def n(self) -> int:
+        """Refits."""
+        return len(next(iter(self.draws.values())))
 
     def sd(self, name: str) -> float:
         """Standard deviation of a coefficient over the refits."""
@@ -193,10 +198,7 @@ class Fit:
 
         ``progress`` is called with the refits done and wanted. Raises: InputError for fewer than 2 draws or a bad seed.
         """
-        for name, value, least in (("draws", draws, 2), ("seed", seed, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name}: {quote(value)} is not a whole number of at least {least}")
-        random = np.random.default_rng(seed)
+        random = checked_draws(draws, seed)
         problem, centre = _problem(self.runs, self.form, self.delta)
         start = _shift(_theta(self), centre)
         found, unconverged = [], 0
@@ -226,25 +228,6 @@ class Fit:
             "suspects": list(self.suspects()),
             "mape": self.mape,
         }
-
-
-@dataclass(frozen=True)
-class Extrapolation:
-    """How a fit on the smaller runs predicts the larger: ``errors`` are predicted / measured loss - 1, by run."""
-
-    fit: Fit
-    held_out: Runs
-    errors: Array
-
-    @property
-    def mape(self) -> float:
-        """Mean absolute relative error, as a fraction."""
-        return float(np.mean(np.abs(self.errors)))
-
-    @property
-    def bias(self) -> float:
-        """Mean relative error, as a fraction; above 0 the law predicts too high a loss."""
-        return float(np.mean(self.errors))
 
 
 def fit(
@@ -298,35 +281,12 @@ def fit(
     )
 
 
-def extrapolate(
-    runs: Runs | Source,
-    form: str = "chinchilla",
-    *,
-    from_c: float | None = None,
-    rows: Sequence[int] | None = None,
-) -> Extrapolation:
-    """Fit without the held-out runs and predict them: those of C >= ``from_c`` FLOPs, or those ``rows`` of the source.
-
-    Raises: InputError unless one of the two is given and leaves runs on both sides; and as ``fit``.
-    """  # fmt: skip
-    if not isinstance(runs, Runs):
-        runs = read_runs(runs)
-    if (from_c is None) == (rows is None):
-        raise InputError("held-out runs: give from_c or rows, one of the two")
-    if from_c is not None:
-        out = runs.column("C") >= positive(from_c, "from_c")
-    else:
-        strange = sorted(set(rows or ()) - {int(row) for row in runs.row})
-        if strange:
-            raise InputError(f"rows: {quote(strange[0])} is not a row of these runs")
-        out = np.isin(runs.row, list(rows or ()))
-    if not out.any() or out.all():
-        side = "no run" if not out.any() else "every run"
-        raise InputError(f"held-out runs: {side} is held out ({len(runs)} runs)")
-    fitted = fit(runs.take(~out), form)
-    larger = runs.take(out)
-    predicted = fitted.predict(**{name: larger.column(name) for name in fitted.form.variables})
-    return Extrapolation(fitted, larger, predicted / larger.loss - 1)
+def checked_draws(draws: int, seed: int) -> np.random.Generator:
+    """The random numbers of a bootstrap. Raises: InputError for fewer than 2 draws or a bad seed."""
+    for name, value, least in (("draws", draws, 2), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(f"{name}: {quote(value)} is not a whole number of at least {least}")
+    return np.random.default_rng(seed)
 
 
 def _problem(runs: Runs, form: Form, delta: float) -> tuple[Problem, Array]:

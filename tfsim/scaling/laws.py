@@ -7,6 +7,7 @@ its own counts (law.n, law.d); tfsim.scaling.conventions converts.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,7 +21,7 @@ from tfsim.errors import InputError, choice, quote, unknown
 from tfsim.files import read_yaml
 from tfsim.scaling.conventions import PARAMETER_COUNTS, positive
 from tfsim.scaling.surface import Curve, Repeats, Sparse, Surface
-from tfsim.units import Number, as_number, common_shape
+from tfsim.units import Array, Number, as_number, common_shape
 
 DEFAULT = "refit-240"
 
@@ -69,8 +70,8 @@ SURFACES = ("surface", "gadre", "kaplan_nd", "granular", "routed", "precision")
 CURVES = (*SURFACES, "repeats", "sparse")
 TRACKS = ("powers", "ratio")
 _POSITIVE = ("A", "B", "alpha", "beta", "gamma", "exponent", "R_D", "R_N")
-_COUNTS_OF_N = (*PARAMETER_COUNTS, "compute_per_6d", "flops_per_token_by_6", "non_vocabulary", "not_stated")
-_COUNTS_OF_C = ("6nd", "exact", "pf_days", "m_times_d", "tpu_v3_core_days")
+COUNTS_OF_N = (*PARAMETER_COUNTS, "compute_per_6d", "flops_per_token_by_6", "non_vocabulary", "not_stated")
+COUNTS_OF_C = ("6nd", "exact", "pf_days", "m_times_d", "tpu_v3_core_days", "not_stated")
 RANGES = ("compute", "parameters", "tokens", "tokens_per_parameter", "experts")
 
 
@@ -78,9 +79,13 @@ RANGES = ("compute", "parameters", "tokens", "tokens_per_parameter", "experts")
 class Law:
     """One law. `coefficients` has the names of its form; `fitted` is (lowest, highest) of the data by quantity.
 
+    `standard_errors`: of coefficients, and of `a`, the exponent of N_opt ~ C^a, where the source gives one.
+    `draws`: refits on resampled runs, one array per coefficient that was free (form surface only).
+    `instead`: the law to use instead of one that is here for comparison with its own source.
+
     n: total, non_embedding, with_head, active, active_non_embedding (tfsim.scaling.conventions),
     compute_per_6d (N is C / 6D), flops_per_token_by_6 (DeepSeek), non_vocabulary or not_stated.
-    c: 6nd (6 times the law's own N times D), exact, pf_days, m_times_d, tpu_v3_core_days.
+    c: 6nd (6 times the law's own N times D), exact, pf_days, m_times_d, tpu_v3_core_days or not_stated.
 
     Raises: InputError for an unknown form or count, and coefficients that the form lacks or does not know.
     """
@@ -98,16 +103,19 @@ class Law:
     domain: str = "text"
     standard_errors: Mapping[str, float] = field(default_factory=dict)
     fitted: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    draws: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    instead: str = ""
 
     def __post_init__(self) -> None:
         at = f"law {quote(self.name)}"
         form = FORMS[choice(f"{at}: form", self.form, FORMS)]
-        choice(f"{at}: n", self.n, _COUNTS_OF_N)
-        choice(f"{at}: c", self.c, _COUNTS_OF_C)
+        choice(f"{at}: n", self.n, COUNTS_OF_N)
+        choice(f"{at}: c", self.c, COUNTS_OF_C)
         known = (*form.required, *form.optional)
         for name, given, names in (
             ("coefficients", self.coefficients, known),
-            ("standard_errors", self.standard_errors, known),
+            ("standard_errors", self.standard_errors, (*known, "a")),
+            ("draws", self.draws, known if self.form == "surface" else ()),
             ("fitted", self.fitted, RANGES),
         ):
             for key in given:
@@ -122,6 +130,7 @@ class Law:
             if key in values and not 1e-9 <= values[key] <= 1e30:
                 raise InputError(f"{at}: {key}: {values[key]:g} is not between 1e-9 and 1e30")
         object.__setattr__(self, "coefficients", MappingProxyType(values))
+        object.__setattr__(self, "draws", MappingProxyType(_checked_draws(self.draws, at)))
         object.__setattr__(self, "standard_errors", MappingProxyType(dict(self.standard_errors)))
         object.__setattr__(self, "fitted", MappingProxyType({k: (low, high) for k, (low, high) in self.fitted.items()}))
 
@@ -138,10 +147,34 @@ def _coefficient(value: object, name: str) -> float:
     return float(number)
 
 
+def _checked_draws(draws: Mapping[str, Array], at: str) -> dict[str, Array]:
+    arrays = {name: np.asarray(values, dtype=np.float64) for name, values in draws.items()}
+    for name, values in arrays.items():
+        if values.ndim != 1 or len(values) < 2 or not np.all(np.isfinite(values)):
+            raise InputError(f"{at}: draws: {name}: must be a list of two or more finite numbers")
+    if len({len(values) for values in arrays.values()}) > 1:
+        raise InputError(f"{at}: draws: lists of different length")
+    return arrays
+
+
 @cache
 def _library() -> Mapping[str, Law]:
-    tree = read_yaml(Path(__file__).with_name("laws.yaml"))
-    return MappingProxyType({name: Law(name=name, **entry) for name, entry in tree.items()})
+    folder = Path(__file__).parent
+    laws = {}
+    for name, entry in read_yaml(folder / "laws.yaml").items():
+        draws = read_draws(folder / entry.pop("draws")) if "draws" in entry else {}
+        laws[name] = Law(name=name, draws=draws, **entry)
+    return MappingProxyType(laws)
+
+
+def read_draws(path: Path) -> dict[str, Array]:
+    """Draws of a law: a CSV file with a column per coefficient. Raises: InputError."""
+    try:
+        header, *lines = path.read_text(encoding="utf-8").splitlines()
+        table = np.array([line.split(",") for line in lines], dtype=np.float64)
+        return dict(zip(header.split(","), table.T, strict=True))
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{path}: not a table of draws: {error}") from None
 
 
 def list_laws(*, form: str | None = None) -> list[str]:
@@ -152,17 +185,25 @@ def list_laws(*, form: str | None = None) -> list[str]:
 
 
 def law(name: object = DEFAULT) -> Law:
-    """A law by its name; a Law (a user's own fit) stays as it is.
+    """A law by its name, or from the YAML file at a path (tfsim.scaling.law_files); a Law stays as it is.
 
-    Raises: InputError with the nearest names.
+    Raises: InputError with the nearest names, or for a faulty file.
     """
     if isinstance(name, Law):
         return name
+    if isinstance(name, os.PathLike) or (isinstance(name, str) and _looks_like_path(name)):
+        from tfsim.scaling.law_files import read_law  # which needs Law
+
+        return read_law(name)
     if not isinstance(name, str):
-        raise InputError(f"law: {quote(name)} is neither a name nor a Law")
+        raise InputError(f"law: {quote(name)} is neither a name, nor a path, nor a Law")
     if name not in _library():
         raise unknown("law", name, _library())
     return _library()[name]
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.lower().endswith((".yaml", ".yml")) or "/" in name or os.sep in name
 
 
 def facts_of(chosen: Law, given: Mapping[str, object]) -> dict[str, Any]:
@@ -288,7 +329,7 @@ def same_count(field_name: str, given: str | None, own: str, chosen: Law) -> Non
     """Refuse a number that counts otherwise than the law. Raises: InputError naming the converter."""
     if given is None:
         return
-    choice(field_name, given, _COUNTS_OF_N if field_name == "n_means" else _COUNTS_OF_C)
+    choice(field_name, given, COUNTS_OF_N if field_name == "n_means" else COUNTS_OF_C)
     if given != own:
         way = "convert_parameters" if field_name == "n_means" else "convert_compute"
         raise InputError(f"{field_name}: law {chosen.name} counts {own}, not {given}: convert with tfsim.scaling.{way}")

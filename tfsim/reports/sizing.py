@@ -1,0 +1,184 @@
+"""The answer of ``tfsim size`` in words: sections for a panel or page, and the rows of its tables."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tfsim.economics import JOULES_PER_KWH
+from tfsim.reports.summary import Bar, Fact, Section, rate_words, training_plan
+from tfsim.units import (
+    format_carbon,
+    format_count,
+    format_energy,
+    format_flop_rate,
+    format_flops,
+    format_money,
+    format_percent,
+    format_time,
+    format_tokens,
+)
+
+if TYPE_CHECKING:
+    from tfsim.sizing import BowlSize, ModelShape, SizingEstimate
+    from tfsim.training import TrainingEstimate
+
+# One or two of each kind of law, for a screen; a report shows all.
+SHOWN_LAWS = ("besiroglu-2024", "chinchilla-1", "chinchilla-3", "muennighoff-2023", "porian-tuned", "llama-3",
+              "deepseek-2024", "minicpm-2024", "kaplan")  # fmt: skip
+
+
+def sizing_sections(e: SizingEstimate) -> list[Section]:
+    """The model, its training on the system, and what to know before believing it."""
+    found = [_model(e)]
+    if e.training is not None:
+        found.append(_training(e, e.training))
+    if e.warnings:
+        items = (Fact(str(i), (text,), tone="note") for i, text in enumerate(e.warnings, start=1))
+        found.append(Section("Before you believe it", tuple(items)))
+    return found
+
+
+def shape_words(shape: ModelShape) -> tuple[str, ...]:
+    """The dimensions of a shape."""
+    ffn = f"SwiGLU {shape.d_ff:,}"
+    if shape.experts > 1:
+        ffn = f"{shape.experts} experts of {ffn}, top {shape.top_k}"
+    tied = ", tied" if shape.tied_embeddings else ""
+    return (
+        f"{shape.n_layers} layers",
+        f"d_model {shape.d_model:,}",
+        f"{shape.n_heads} heads / {shape.n_kv_heads} KV heads of {shape.d_head}",
+        ffn,
+        f"vocabulary {shape.vocab_size:,}{tied}",
+    )
+
+
+def _model(e: SizingEstimate) -> Section:
+    active = [f"{format_count(e.active_parameters)} active"] if e.active_parameters != e.parameters else []
+    own = [] if e.law_parameters == e.parameters else [f"{format_count(e.law_parameters)} as the law counts"]
+    epochs = [] if e.epochs is None else [f"{e.epochs:.3g} epochs"]
+    loss = [] if e.loss is None else [Fact("loss", (f"{e.loss:.3f} {_loss_unit(e)}",))]
+    return Section(
+        f"Model: {e.model.name}",
+        (
+            Fact("law", (e.law.name, e.convention)),
+            Fact("parameters", (format_count(e.parameters, 4), *active, *own), _tables(e)),
+            Fact("shape", shape_words(e.shape)),
+            Fact("tokens", (format_tokens(e.tokens, 4), f"{e.tokens_per_parameter:.3g} per parameter", *epochs)),
+            *loss,
+            Fact(
+                "FLOPs",
+                (f"{format_flops(e.compute)} as the law counts ({e.law.c})", f"{format_flops(e.exact_flops)} exact"),
+                f"of this architecture at {e.seq_len:,} tokens, {e.exact_flops / e.compute:.3f}x",
+            ),
+        ),
+    )
+
+
+def _tables(e: SizingEstimate) -> str:
+    return f"{format_percent(e.shape.embedding_share)} of them token tables"
+
+
+def _loss_unit(e: SizingEstimate) -> str:
+    return "" if e.law.loss == "not stated" else e.law.loss
+
+
+def _training(e: SizingEstimate, run: TrainingEstimate) -> Section:
+    batch = f"{run.global_batch:,} sequences of {e.seq_len:,} = {format_tokens(run.global_batch * e.seq_len)}"
+    usd, kwh, carbon = run.cost_usd, run.energy_kwh, run.carbon_kg
+    costs = (
+        "price unknown" if usd is None else format_money(usd),
+        "energy unknown" if kwh is None else format_energy(kwh * JOULES_PER_KWH),
+        "carbon unknown" if carbon is None else format_carbon(carbon),
+    )
+    items: list[Fact | Bar] = [
+        Fact("devices", (f"{run.devices:,}",), e.devices_because),
+        Fact("batch", (batch,), e.batch_because),
+        Fact("plan", (*training_plan(run.plan), run.precision, run.software)),
+        Fact(
+            "speed",
+            (
+                f"{format_time(run.step_time_s)} per step",
+                f"{format_flop_rate(e.achieved_flops_per_device or 0.0)} per device",
+                f"MFU {format_percent(run.mfu['exact'])} exact",
+            ),
+            f"of {format_flop_rate(run.peak_flops)}",
+        ),
+        Fact(
+            "whole run",
+            (
+                f"{run.days:,.1f} days",
+                f"{run.steps:,.0f} steps",
+                f"{format_count(run.device_hours)} device-hours",
+                *costs,
+            ),
+        ),
+        Fact("memory", (run.verdict,), tone="good" if run.fits else "bad"),
+        Fact("at", rate_words(run.rates), tone="note"),
+    ]
+    return Section(f"Training: {run.devices:,} devices of {run.system}", tuple(items))
+
+
+def bowl_rows(e: SizingEstimate) -> list[dict[str, str]]:
+    """Other sizes beside the answer, as rows of a table."""
+    rows = []
+    here = {
+        "size": "1x",
+        "parameters": format_count(e.parameters),
+        "to the same loss": format_tokens(e.tokens),
+        "FLOPs": format_flops(e.compute),
+    }
+    if e.training is not None:
+        here |= {"days": f"{e.days:,.1f}", "cost": "-" if e.cost_usd is None else format_money(e.cost_usd)}
+    here |= {"loss, same spending": f"{e.loss:.4f}"}
+    for b in sorted(e.bowl, key=lambda b: b.factor):
+        if b.factor > 1 and here:
+            rows.append(here)
+            here = {}
+        rows.append(_bowl_row(e, b))
+    return [*rows, here] if here and rows else rows
+
+
+def _bowl_row(e: SizingEstimate, b: BowlSize) -> dict[str, str]:
+    reached = math.isfinite(b.tokens)
+    row = {
+        "size": f"{b.factor:g}x",
+        "parameters": format_count(b.parameters),
+        "to the same loss": format_tokens(b.tokens) if reached else "out of reach",
+        "FLOPs": f"{b.extra_compute:+.1%}" if reached else "-",
+    }
+    if e.training is not None:
+        row["days"] = f"{b.days:,.1f}" if reached and b.days is not None else "-"
+        row["cost"] = format_money(b.cost_usd) if reached and b.cost_usd is not None else "-"
+    return row | {"loss, same spending": f"{b.loss_same_budget:.4f}"}
+
+
+def law_rows(e: SizingEstimate, names: tuple[str, ...] | None = SHOWN_LAWS) -> list[dict[str, str]]:
+    """What other laws say of the same run, as rows of a table; None: every law that applies."""
+    return [
+        {
+            "law": o.law,
+            "N": format_count(o.parameters),
+            "counts": o.n,
+            "all parameters": format_count(o.total_parameters),
+            "tokens": format_count(o.tokens),
+            "C": f"{o.compute:.2e} {o.c}".replace("e+", "e"),
+            "loss": "-" if o.loss is None else f"{o.loss:.3f}",
+        }
+        for o in e.others
+        if names is None or o.law in names
+    ]
+
+
+def laws_summary(e: SizingEstimate) -> str:
+    """The spread over all laws in one line."""
+    sizes = sorted((o.total_parameters, o.law) for o in e.others)
+    if not sizes:
+        return "no other law applies"
+    (low, least), (high, most) = sizes[0], sizes[-1]
+    middle = sizes[len(sizes) // 2][0]
+    return (
+        f"{len(sizes)} laws: {format_count(low)} ({least}) to {format_count(high)} ({most}),"
+        f" median {format_count(middle)}; all with --json"
+    )

@@ -1,0 +1,302 @@
+"""``size``: what model, on how much data, for this budget?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tfsim.economics import rates
+from tfsim.errors import InputError, quote
+from tfsim.hardware import require_system
+from tfsim.scaling import Allocation
+from tfsim.scaling.laws import outside
+from tfsim.sizing.by_law import best_parameters, bowl_of, by_law, curve, other_laws
+from tfsim.sizing.estimate import BowlSize, SizingEstimate
+from tfsim.sizing.question import SEQ_LEN, VOCABULARY, Question, read_question
+from tfsim.sizing.runs import BATCH_LAW, USUAL_DAYS, Runs, batch_of, model_name, solve
+from tfsim.sizing.shapes import ModelShape, shape_of
+from tfsim.training import TrainingEstimate
+from tfsim.training.plan import plan_fields
+from tfsim.units import format_count, format_time, format_tokens
+
+DAY = 86400.0
+CHEAP_EPOCHS = 4  # repeats up to here cost next to nothing (Muennighoff et al. 2023, arXiv:2305.16264)
+
+
+def size(
+    budget: Any = None,
+    *,
+    system: Any = None,
+    devices: Any = None,
+    deadline: Any = None,
+    params: Any = None,
+    tokens: Any = None,
+    loss: Any = None,
+    law: Any = None,
+    seq_len: Any = SEQ_LEN,
+    vocab_size: Any = VOCABULARY,
+    unique_tokens: Any = None,
+    experts: Any = None,
+    top_k: Any = None,
+    granularity: Any = None,
+    bits: Any = None,
+    global_batch: Any = None,
+    plan: Mapping[str, Any] | Literal["auto"] = "auto",
+    precision: str = "bf16",
+    software: str = "fused",
+    price: Any = None,
+    power: Any = None,
+    pue: Any = None,
+    carbon: Any = None,
+) -> SizingEstimate:
+    """The model, its tokens, its loss and its training run for a budget or a target.
+
+    One of: budget - FLOPs in the law's count ("1e24flops", or a number; "100 PF-days"), dollars ("$5M") or
+    device-hours ("200k GPU-hours"); params (all parameters); tokens; loss; or budget with params or tokens (the rest of
+    the budget), params with tokens or loss, devices with deadline (a budget of device-hours).
+    system: a System to train on; dollars and device-hours need one. devices: default the fewest nodes (a power of two)
+    that end by the deadline, 60 days unless given. global_batch: sequences per step, default the Step Law's.
+    law: a name or a Law, default refit-240, or the law that knows unique_tokens (Muennighoff), experts
+    (Ludziejewski), bits (Kumar). experts, top_k: a mixture; the law counts experts / top_k. granularity: Krajewski's.
+    plan: "auto" or fields of tfsim.train; the shape divides by its tp and pp. precision, software, price, power, pue,
+    carbon: as in tfsim.train.
+
+    Dollars and device-hours buy FLOPs at the speed that tfsim.train finds for the shape itself: N decides the speed, the
+    speed the FLOPs, the FLOPs N.
+
+    Raises: InputError for malformed or contradictory input, and a budget for which there is no model.
+    """
+    if not isinstance(plan, Mapping) and plan != "auto":
+        raise InputError(f"plan: {quote(plan)} is neither 'auto' nor a mapping of plan fields")
+    q = read_question(
+        budget=budget, params=params, tokens=tokens, loss=loss, system=system, devices=devices, deadline=deadline,
+        law_name=law, seq_len=seq_len, vocab_size=vocab_size, unique_tokens=unique_tokens, experts=experts,
+        top_k=top_k, bits=bits, granularity=granularity, global_batch=global_batch,
+        plan=plan_fields(plan) if isinstance(plan, Mapping) else plan,
+    )  # fmt: skip
+    runs = None
+    if system is not None:
+        charges = {"price": price, "power": power, "pue": pue, "carbon": carbon}
+        runs = Runs(require_system(system), rates(system, **charges), charges, precision, software, plan)
+    return _estimate(q, runs, _choose(q, runs))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A shape and its tokens; on a system also devices and batch."""
+
+    shape: ModelShape
+    tokens: float
+    allocation: Allocation | None
+    devices: int | None = None
+    batch: int | None = None
+    devices_because: str = ""
+    batch_because: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def _choose(q: Question, runs: Runs | None) -> Choice:
+    if runs is None:
+        return Choice(*by_law(q))
+    if q.spends_hours:
+        return _by_hours(q, runs)
+    shape, tokens, found = by_law(q)
+    limit = q.deadline or USUAL_DAYS * DAY
+    # no run is faster than the peak: from here on up, so that the devices are the fewest
+    devices = q.devices or runs.devices_for(
+        float(shape.exact_flops_per_token) * tokens / runs.guessed_rate / 2.5, limit
+    )
+    while True:
+        batch = q.global_batch or batch_of(tokens, shape.seq_len, devices)
+        step = runs.step(shape, devices, batch)
+        enough = step.fits and tokens / step.tokens_per_s <= limit
+        more = None if q.devices or enough else runs.more_devices(devices)
+        if more is None:
+            break
+        devices = more
+    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q, tokens))
+
+
+def _by_hours(q: Question, runs: Runs) -> Choice:
+    """Shape and tokens that device time buys."""
+    assert q.budget is not None
+    device_s = q.budget.amount * 3600 / (runs.price() if q.budget.unit == "dollars" else 1.0)
+    limit = q.deadline or USUAL_DAYS * DAY
+    devices = q.devices or runs.devices_for(device_s, limit)
+    warnings: tuple[str, ...] = ()
+    if q.deadline and devices * limit < device_s * (1 - 1e-9):
+        share = devices * limit / device_s
+        warnings = (
+            f"the budget cannot be spent by the deadline: all {devices:,} devices that {runs.system.name} joins spend"
+            f" {share:.1%} of it",
+        )
+        device_s *= share
+    while True:
+        choice = _solved(q, runs, device_s, devices)
+        assert choice.batch is not None
+        more = None if q.devices or runs.step(choice.shape, devices, choice.batch).fits else runs.more_devices(devices)
+        if more is None:
+            return replace(choice, warnings=warnings)
+        devices = more
+
+
+def _solved(q: Question, runs: Runs, device_s: float, devices: int) -> Choice:
+    n, d = _first_guess(q, device_s * runs.guessed_rate)
+    batch = q.global_batch or batch_of(d, q.architecture.seq_len, devices)
+
+    def following(x: float) -> float:
+        """ln N that the FLOPs bought at the speed of exp(x) parameters ask for."""
+        shape = shape_of(math.exp(x), q.law.n, q.architecture)
+        bought = runs.affordable_tokens(shape, devices, batch, device_s)
+        if q.tokens is not None:
+            return x + math.log(bought / q.tokens)
+        return math.log(float(best_parameters(q, float(shape.flops_per_token(q.law)) * bought).parameters))
+
+    if q.params is not None:
+        shape = shape_of(q.params, "total", q.architecture)
+    else:
+        shape = shape_of(math.exp(solve(following, math.log(n))), q.law.n, q.architecture)
+    step = runs.step(shape, devices, batch)
+    steps = math.floor(device_s / (devices * step.step_time_s))
+    if steps < 1:
+        raise InputError(f"budget: {q.budget} buys less than one step of {batch:,} sequences on {devices:,} devices")
+    tokens = float(steps * batch * shape.seq_len)
+    found = None
+    if q.params is None and q.tokens is None:
+        found = best_parameters(q, float(shape.flops_per_token(q.law)) * tokens)
+    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q, d))
+
+
+def _first_guess(q: Question, flops: float) -> tuple[float, float]:
+    """N (in the law's count) and D to begin looking with."""
+    if q.params is not None:
+        return q.params, max(1.0, flops / (6 * q.params))
+    if q.tokens is not None:
+        return max(1.0, flops / (6 * q.tokens)), q.tokens
+    found = best_parameters(q, max(1.0, flops))
+    return float(found.parameters), float(found.tokens)
+
+
+def _devices_words(q: Question) -> str:
+    if q.devices is not None:
+        return "as asked"
+    limit = "the deadline" if q.deadline else f"{USUAL_DAYS:g} days, unless deadline says otherwise"
+    return f"fewest nodes, a power of two, that hold the model and end within {limit}"
+
+
+def _batch_words(q: Question, tokens: float) -> str:
+    if q.global_batch is not None:
+        return "as asked"
+    return f"{BATCH_LAW} for {format_tokens(tokens)}, rounded to a power of two of the devices"
+
+
+def _estimate(q: Question, runs: Runs | None, chosen: Choice) -> SizingEstimate:
+    shape, tokens, law = chosen.shape, chosen.tokens, q.law
+    n = float(shape.parameters(law.n))
+    surface = curve(law, q.facts)
+    compute = float(shape.flops_per_token(law)) * tokens
+    run: TrainingEstimate | None = None
+    if runs is not None and chosen.devices is not None and chosen.batch is not None:
+        run = runs.whole(shape, chosen.devices, chosen.batch, tokens)
+    loss = None if surface is None else float(surface.loss(n, tokens))
+    if surface is None and chosen.allocation is not None and chosen.allocation.loss is not None:
+        loss = float(chosen.allocation.loss)
+    bowl = bowl_of(q, shape, tokens, runs, chosen.devices, chosen.batch)
+    others, left_out = other_laws(q, shape, tokens)
+    unique = q.facts.get("unique_tokens")
+    epochs = None if unique is None else tokens / float(unique)
+    warnings = [
+        *chosen.warnings,
+        *_law_warnings(q, compute, n, tokens, epochs),
+        *_run_warnings(q, run),
+        *_bowl_warning(bowl, loss),
+    ]
+    return SizingEstimate(
+        asked=_asked(q),
+        budget=q.budget,
+        law=law,
+        convention=law.convention,
+        facts=q.facts,
+        allocation=chosen.allocation,
+        shape=shape,
+        model=shape.spec(model_name(shape)),
+        parameters=int(shape.total),
+        active_parameters=int(shape.active),
+        law_parameters=n,
+        tokens=tokens,
+        tokens_per_parameter=tokens / n,
+        loss=loss,
+        epochs=epochs,
+        compute=compute,
+        exact_flops=float(shape.exact_flops_per_token) * tokens,
+        seq_len=shape.seq_len,
+        system=None if run is None else run.system,
+        devices=chosen.devices,
+        devices_because=chosen.devices_because,
+        global_batch=chosen.batch,
+        batch_because=chosen.batch_because,
+        training=run,
+        days=None if run is None else run.days,
+        device_hours=None if run is None else run.device_hours,
+        cost_usd=None if run is None else run.cost_usd,
+        energy_kwh=None if run is None else run.energy_kwh,
+        carbon_kg=None if run is None else run.carbon_kg,
+        achieved_flops_per_device=None if run is None else run.mfu["exact"] * run.peak_flops,
+        mfu=None if run is None else run.mfu["exact"],
+        bowl=bowl,
+        others=others,
+        left_out=left_out,
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def _law_warnings(q: Question, compute: float, n: float, tokens: float, epochs: float | None) -> list[str]:
+    found = list(outside(q.law, compute=compute, parameters=n, tokens=tokens, tokens_per_parameter=tokens / n))
+    if q.law.note:
+        found.append(q.law.note)
+    if q.law.n == "not_stated":
+        found.append(f"law {q.law.name} does not say what N counts: read as all parameters")
+    if epochs is not None and epochs > CHEAP_EPOCHS:
+        found.append(f"{epochs:.1f} epochs: beyond {CHEAP_EPOCHS}, repeated tokens are worth less and less")
+    return found
+
+
+def _run_warnings(q: Question, run: TrainingEstimate | None) -> list[str]:
+    if run is None:
+        return []
+    found = list(run.notes)
+    limit = (q.deadline or 0) / DAY
+    if not run.fits:
+        found.append(f"the model {run.verdict}")
+    if limit and run.days > limit * (1 + 1e-9):
+        found.append(f"the run takes {format_time(run.days * DAY)}, longer than the deadline of {limit:,.1f} days")
+    elif run.days > 365:
+        found.append(f"the run takes {format_time(run.days * DAY)}: give more devices or a deadline")
+    return found
+
+
+def _bowl_warning(bowl: tuple[BowlSize, ...], loss: float | None) -> list[str]:
+    """Where the system runs another size so much better that it ends lower for the same spending."""
+    better = [b for b in bowl if loss is not None and b.loss_same_budget < loss - 5e-4]
+    if not better:
+        return []
+    best = min(better, key=lambda b: b.loss_same_budget)
+    return [
+        f"{best.factor:g}x N ends at loss {best.loss_same_budget:.4f}, below {loss:.4f}, for the same spending:"
+        " this system or this choice of N is not at the law's optimum"
+    ]
+
+
+def _asked(q: Question) -> str:
+    parts = []
+    if q.budget is not None:
+        parts.append(str(q.budget))
+    if q.params is not None:
+        parts.append(f"{format_count(q.params)} parameters")
+    if q.tokens is not None:
+        parts.append(format_tokens(q.tokens))
+    if q.loss is not None:
+        parts.append(f"loss {q.loss:g}")
+    return ", ".join(parts)
