@@ -76,7 +76,9 @@ def test_points_take_the_time_of_the_estimate() -> None:
     assert e.plan["pp"] == 1
     forward = sum(p.seconds for p in training_points(result.model, result.train) if p.phase == "forward")
     micro_batches = e.global_batch / (e.plan["dp"] * e.plan["micro_batch"])
-    assert forward * micro_batches == pytest.approx(e.time["forward"], rel=0.01)
+    # what moves tokens to their experts has no arithmetic, so no place on a roofline
+    assert forward * micro_batches == pytest.approx(e.time["forward"], rel=0.02)
+    assert forward * micro_batches < e.time["forward"]
 
 
 def test_charts_have_titles_units_and_legends() -> None:
