@@ -169,6 +169,8 @@ def _facts(found: "Study") -> Iterator[tuple[str, str]]:
         yield "far off, kept", f"{_listed(runs, found.found.suspects())}: over 5 robust standard deviations"
     yield "columns", ", ".join(f"{field} = {column}" for field, column in runs.columns.items())
     yield "counts", found.law.convention
+    if "not_stated" in (runs.n_means, runs.c_means):
+        yield "", "say what N and C count with --n-means and --c-means: laws and budgets are compared by it"
     if isinstance(found.found, Fit):
         check = found.found.check
         yield (

@@ -123,9 +123,9 @@ def read_runs(
     keep = np.array([i not in left_out for i in range(first)], dtype=bool)
     rows = np.arange(first)[keep]
     values = {
-        field: _numbers(np.asarray(table[names[field]], dtype=object)[keep], rows, f"{where}: {names[field]}", at)
-        for field in FIELDS[:4]
-        if field in names
+        key: _numbers(np.asarray(table[names[key]], dtype=object)[keep], rows, f"{where}: {names[key]}", at)
+        for key in FIELDS[:4]
+        if key in names
     }
     if not len(rows):
         raise InputError(f"{where}: no runs")
@@ -179,10 +179,10 @@ def _csv(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str, list[int]]:
         for sign, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
             if sign in headers[0]:
                 raise InputError(f"{where}: columns apart by {word}: save the file with commas")
+    _refuse_same_headers(headers, where)
     for cells, line in zip(rows, lines, strict=True):
         if len(cells) != len(headers):
             raise InputError(f"{where}: line {line}: {len(cells)} cells under {len(headers)} column names")
-    _refuse_same_headers(headers, where)
     return {name: [cells[i] for cells in rows[1:]] for i, name in enumerate(headers)}, where, lines[1:]
 
 
@@ -195,22 +195,22 @@ def _refuse_same_headers(headers: list[str], where: str) -> None:
 def _names(columns: Mapping[str, str] | None, table: Mapping[str, Any], where: str) -> dict[str, str]:
     """The column of each field that has one: the user's, else the one with a usual name."""
     given = dict(columns or {})
-    for field, name in given.items():
-        choice("columns", field, FIELDS)
+    for key, name in given.items():
+        choice("columns", key, FIELDS)
         if name not in table:
-            raise InputError(f"{where}: {field}: {unknown('column', str(name), table)}")
-        twice = next((other for other in given if other != field and given[other] == name), None)
+            raise InputError(f"{where}: {key}: {unknown('column', str(name), table)}")
+        twice = next((other for other in given if other != key and given[other] == name), None)
         if twice is not None:
-            raise InputError(f"{where}: column {quote(name)} cannot be both {twice} and {field}")
+            raise InputError(f"{where}: column {quote(name)} cannot be both {twice} and {key}")
     names = {}
-    for field in FIELDS:
-        usual = [name for name in table if _bare(name) in _NAMES[field] and name not in given.values()]
-        if field in given or field in usual:
-            names[field] = given.get(field, field)
+    for key in FIELDS:
+        usual = [name for name in table if _bare(name) in _NAMES[key] and name not in given.values()]
+        if key in given or key in usual:
+            names[key] = given.get(key, key)
         elif len(usual) > 1:
-            raise InputError(f"{where}: {field} may be column {' or '.join(map(quote, usual))}: say which")
+            raise InputError(f"{where}: {key} may be column {' or '.join(map(quote, usual))}: say which")
         elif usual:
-            names[field] = usual[0]
+            names[key] = usual[0]
     if "loss" not in names:
         raise InputError(f"{where}: no column of losses: say which of {', '.join(map(quote, table))} holds them")
     return names

@@ -47,7 +47,7 @@ class Coefficient:
 class HeldOut:
     """The fit on the smaller budgets against the runs of ``from_c`` FLOPs or more.
 
-    ``of`` is what is predicted: "loss", or "N" for approach 2 (the groups' optima). Errors are predicted / measured - 1.
+    ``of``: what is predicted, "loss", or "N" for approach 2 (the groups' optima); errors: predicted / measured - 1.
     ``a`` is the exponent of N_opt ~ C^a without the held-out runs, None for a form of one variable.
     """
 
@@ -69,10 +69,14 @@ class HeldOut:
         """Mean relative error, as a fraction; above 0 the prediction is too high."""
         return float(np.mean(self.errors))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**plain_fields(self), "mape": self.mape, "bias": self.bias}
+
 
 @dataclass(frozen=True)
 class Optimum:
-    """N and D of the least loss at ``compute`` FLOPs, each with its 10 and 90 % quantile over the bootstrap (or None)."""
+    """N and D of the least loss at ``compute`` FLOPs, with 10 and 90 % quantiles over the bootstrap, or None."""
 
     compute: float
     parameters: float
