@@ -1,10 +1,11 @@
 """Time of a matrix product on one device, in closed form.
 
 C[m, n] = A[m, k] B[k, n], with m tokens, n outputs and k inputs. A kernel covers C with tiles; a tile loops over k (or
-over a share of it, split-K) on one core; tiles run in waves over the cores. Four things bound a wave: the matrix units
-(slower where they are busiest: the clock falls under the power limit), the operands that a core can take in, and the
-bytes that must come from memory or from the last-level cache. The kernel library's choice of tile and split is the
-fastest of a short menu, as a library's heuristics are tuned to be. Sources: NVIDIA, "Matrix multiplication background"
+over a share of it, split-K) on one core; tiles run in waves over the cores. Four things bound the time: the matrix
+units, the energy of their work at the power limit, the operands that a core can take in, and the bytes that must come
+from memory or from the last-level cache. A power limit holds on an average over a while, so that a short kernel ends
+before the clock has come down all the way. The kernel library's choice of tile and split is the fastest of a short
+menu, as a library's heuristics are tuned to be. Sources: NVIDIA, "Matrix multiplication background"
 (tile and wave quantisation); CUTLASS documentation, "Efficient GEMM" (split-K).
 """
 
@@ -31,22 +32,26 @@ class MatmulConstants:
     """Fitted constants of a matmul kernel family on a device.
 
     ``launch``: a kernel of no work. ``fill``: filling, draining and writing a tile of 128 x 128. ``energy``: of a FLOP
-    with all that feeds it: its power at the peak rate, over the power limit, is what the clock of busy matrix units
-    gives way to. ``wave``: how much of a part-filled last wave is lost. ``intake``: operand bytes that a core takes in
-    per clock, ``draw``: of those that come from memory or the cache the first time. ``memory``: achieved
-    fraction of the bandwidth. ``resident``: fraction of the cache that a working set may fill and stay;
-    ``cache_speed``: the cache's bandwidth over the memory's. ``serial``: how much of the lesser bounds does not hide
-    behind the greatest. ``split``: a second kernel that adds the shares of k; ``split_speed``: its bandwidth over the
-    memory's.
+    with all that feeds it, met in full by a kernel that lasts; ``at_once``: the share of it that the shortest kernel
+    meets, ``burst``: how long one lasts that meets half of the rest. ``wave``: how much of a part-filled last wave is
+    lost. ``intake``: operand bytes that a core takes in per clock, ``draw``: of those that come from memory or the
+    cache the first time; ``feed``: how much of the lesser of computing and taking in does not hide behind the greater.
+    ``memory``: achieved fraction of the bandwidth. ``resident``: fraction of the cache that a working set may fill and
+    stay; ``cache_speed``: the cache's bandwidth over the memory's. ``serial``: how much of the lesser of what the cores
+    do and what the memory brings does not hide behind the greater. ``split``: a second kernel that adds the shares of
+    k; ``split_speed``: its bandwidth over the memory's.
     """
 
     launch: float = constant(2.5e-6, 0.3e-6, 2e-5, unit="s")
     fill: float = constant(1e-6, 1e-8, 2e-5, unit="s")
     energy: float = constant(6e-13, 1e-14, 5e-12, unit="J per FLOP")
+    at_once: float = constant(0.7, 0.02, 1)
+    burst: float = constant(3e-3, 5e-4, 0.1, unit="s")
     wave: float = constant(0.3, 0.02, 1)
-    intake: float = constant(60, 5, 600, unit="bytes per clock")
+    intake: float = constant(120, 5, 600, unit="bytes per clock")
     memory: float = constant(0.85, 0.3, 1)
     draw: float = constant(40, 5, 600, unit="bytes per clock")
+    feed: float = constant(0.1, 0.01, 1)
     resident: float = constant(0.5, 0.02, 2)
     cache_speed: float = constant(1.5, 1, 8)
     serial: float = constant(0.2, 0.01, 1)
@@ -114,30 +119,35 @@ def _fastest(sizes: Array, machine: Machine, c: MatmulConstants, peak: Number) -
     drawn = (weights + passed) / (c.draw * machine.clock)  # by one core alone
     gathered = m * n * (8 / (machine.bandwidth * c.split_speed))
     limit = k / _K_PER_SPLIT
-    # the clock gives way smoothly as the demand nears the limit, and holds the power there beyond it
-    excess = (1 + (c.energy * peak / machine.tdp) ** 3) ** (1 / 3) - 1
+    # what tiles pad multiplies zeros, which takes little power
+    powered = m * n * k * (2 * c.energy / machine.tdp)
     best: Array = np.full_like(m, np.inf)
     for rows, columns in TILES:
         tiles = np.ceil(m / rows) * np.ceil(n / columns)
         work = k * (2 * rows * columns * machine.cores / peak)  # seconds of a tile that one core computes alone
         taken = k * a_bytes * ((rows + columns) / (c.intake * machine.clock))
         fill = c.fill * rows * columns / _TILE
-        # the rest of the tiles multiplies zeros, which takes little power
-        heat = excess * (m * n / (tiles * (rows * columns))) ** 2
         # more shares than this take longer to add up than they save
         most = np.maximum(1, np.minimum(limit, np.sqrt((work + taken + drawn / tiles) / gathered)))
         for target in SPLITS:
             shares = np.clip(np.floor(machine.cores * target / tiles), 1, most) if target else 1.0
             waves = tiles * shares / machine.cores
             turns = np.maximum(1, waves + c.wave * (np.ceil(waves) - waves))
-            one = work / shares
-            busy = waves / turns * one / (one + fill)
-            compute = turns * (one * (1 + heat * busy * busy) + fill)
+            free = turns * (work / shares + fill)  # at the full clock
+            limited = powered * (c.at_once + (1 - c.at_once) * free / (free + c.burst))
+            compute = _soft_maximum(free, limited)
             intake = turns * taken / shares
+            inside = np.maximum(compute, intake) + c.feed * np.minimum(compute, intake)
             memory = np.maximum(carried, drawn / np.minimum(tiles * shares, machine.cores))
-            longest = np.maximum(np.maximum(compute, intake), memory)
-            time = longest + c.serial * (compute + intake + memory - longest)
+            time = np.maximum(inside, memory) + c.serial * np.minimum(inside, memory)
             if target:
                 time = time + np.where(shares > 1, c.split + shares * gathered, 0)
             best = np.minimum(best, time)
     return best
+
+
+def _soft_maximum(a: Array, b: Array) -> Array:
+    """The fourth root of the sum of fourth powers: the clock gives way smoothly as the power nears its limit."""
+    square_a, square_b = a * a, b * b
+    soft: Array = np.sqrt(np.sqrt(square_a * square_a + square_b * square_b))
+    return soft
