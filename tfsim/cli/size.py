@@ -71,7 +71,8 @@ def size(
     plan = {name: value for name, value in {"tp": tp, "pp": pp}.items() if value is not None}
     asked: dict[str, Any] = {
         "budget": budget, "system": on, "devices": devices, "deadline": deadline, "params": params, "tokens": tokens,
-        "loss": loss, "law": law, "seq_len": seq_len, "vocab_size": vocab_size, "unique_tokens": unique_tokens, "serve_tokens": serve_tokens,
+        "loss": loss, "law": law, "seq_len": seq_len, "vocab_size": vocab_size, "unique_tokens": unique_tokens,
+        "serve_tokens": serve_tokens,
         "experts": experts, "top_k": top_k, "granularity": granularity, "bits": bits, "global_batch": global_batch,
         "plan": plan or "auto", "precision": precision, "software": software,
     }  # fmt: skip
