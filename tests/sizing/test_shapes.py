@@ -48,7 +48,7 @@ def test_size_is_the_one_asked_for(size: float, count: str) -> None:
     if count == "flops_per_token_by_6":
         size = max(size, 1e9)  # its formula has no d_ff to come close with
     shape = shape_of(size, count, Architecture(32_000, 4096))
-    assert shape.parameters(count) == pytest.approx(size, rel=0.015)
+    assert shape.parameters(count) == pytest.approx(size, rel=0.02 if size < 1e8 else 0.015)
     assert abs(math.log(shape.d_model / shape.n_layers / aspect(shape.non_embedding))) < 2 * _ASPECT_SCATTER
     assert shape.d_ff / shape.d_model == pytest.approx(8 / 3, rel=0.3)
     assert shape.n_heads % shape.n_kv_heads == 0
