@@ -1,4 +1,4 @@
-"""What every chart shares: size, fonts, and colours that colour-blind readers can tell apart."""
+"""What every chart shares: size, fonts and colours."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ matplotlib.use("Agg")
 
 from matplotlib.figure import Figure  # noqa: E402  (after the backend is chosen)
 
-# Okabe and Ito 2008; the last is Tol's
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999", "#AA4499")
 INK = "#333333"
 FREE = "#EEEEEE"
 
