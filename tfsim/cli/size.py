@@ -28,7 +28,7 @@ def size(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option(help="Longest run, such as 30d; with --devices and no budget it is one.", metavar="TIME"),
+        typer.Option(help="Longest run, such as 30d; with --devices a budget.", metavar="TIME"),
     ] = None,
     params: Annotated[str | None, typer.Option(help="All parameters, such as 8B.", metavar="N")] = None,
     tokens: Annotated[str | None, typer.Option(help="Tokens of training, such as 2T.", metavar="N")] = None,
@@ -62,7 +62,8 @@ def size(
 ) -> None:
     """Size a model: N, tokens, loss and shape for a budget, and on a system its plan, days and cost.
 
-    Give one of --budget, --params, --tokens and --loss; --budget with --params or --tokens; or --devices with --deadline.
+    Give one of --budget, --params, --tokens and --loss; --budget with --params or --tokens; or --devices with
+    --deadline.
     """
     plan = {name: value for name, value in {"tp": tp, "pp": pp}.items() if value is not None}
     asked: dict[str, Any] = {

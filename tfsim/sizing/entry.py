@@ -15,7 +15,7 @@ from tfsim.scaling.laws import outside
 from tfsim.sizing.by_law import best_parameters, bowl_of, by_law, curve, other_laws
 from tfsim.sizing.estimate import BowlSize, SizingEstimate
 from tfsim.sizing.question import SEQ_LEN, VOCABULARY, Question, read_question
-from tfsim.sizing.runs import BATCH_LAW, USUAL_DAYS, Runs, batch_of, model_name, solve
+from tfsim.sizing.runs import BATCH_LAW, GUESSED_MFU, USUAL_DAYS, Runs, batch_of, model_name, solve
 from tfsim.sizing.shapes import ModelShape, shape_of
 from tfsim.training import TrainingEstimate
 from tfsim.training.plan import plan_fields
@@ -63,8 +63,8 @@ def size(
     plan: "auto" or fields of tfsim.train; the shape divides by its tp and pp. precision, software, price, power, pue,
     carbon: as in tfsim.train.
 
-    Dollars and device-hours buy FLOPs at the speed that tfsim.train finds for the shape itself: N decides the speed, the
-    speed the FLOPs, the FLOPs N.
+    Dollars and device-hours buy FLOPs at the speed that tfsim.train finds for the shape itself: N decides the speed,
+    the speed the FLOPs, the FLOPs N.
 
     Raises: InputError for malformed or contradictory input, and a budget for which there is no model.
     """
@@ -105,9 +105,7 @@ def _choose(q: Question, runs: Runs | None) -> Choice:
     shape, tokens, found = by_law(q)
     limit = q.deadline or USUAL_DAYS * DAY
     # no run is faster than the peak: from here on up, so that the devices are the fewest
-    devices = q.devices or runs.devices_for(
-        float(shape.exact_flops_per_token) * tokens / runs.guessed_rate / 2.5, limit
-    )
+    devices = q.devices or runs.devices_for(float(shape.exact_flops_per_token) * tokens / runs.peak, limit)
     while True:
         batch = q.global_batch or batch_of(tokens, shape.seq_len, devices)
         step = runs.step(shape, devices, batch)
@@ -143,7 +141,7 @@ def _by_hours(q: Question, runs: Runs) -> Choice:
 
 
 def _solved(q: Question, runs: Runs, device_s: float, devices: int) -> Choice:
-    n, d = _first_guess(q, device_s * runs.guessed_rate)
+    n, d = _first_guess(q, device_s * GUESSED_MFU * runs.peak)
     batch = q.global_batch or batch_of(d, q.architecture.seq_len, devices)
 
     def following(x: float) -> float:

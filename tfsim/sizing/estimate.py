@@ -19,9 +19,9 @@ from tfsim.units import format_count, format_money, format_time, format_tokens
 class BowlSize:
     """A model of ``factor`` times the answer's N, as a shape of its own, on the same devices.
 
-    ``tokens``, ``extra_compute`` (a share, in the law's FLOPs), ``days``, ``cost_usd``: to the same loss; infinite where
-    no amount of data reaches it, None without a system (or price). ``loss_same_budget``: with what the answer spends
-    (device-hours on a system, else FLOPs) spent on this size.
+    ``tokens``, ``extra_compute`` (a share, in the law's FLOPs), ``days``, ``cost_usd``: to the same loss; infinite
+    where no amount of data reaches it, None without a system (or price). ``loss_same_budget``: with what the answer
+    spends (device-hours on a system, else FLOPs) spent on this size.
     """
 
     factor: float
@@ -59,8 +59,8 @@ class SizingEstimate:
 
     - ``asked``: the question in words; ``budget``: what was to be spent, None when not asked so;
     - ``allocation``: the law's own optimum, in its own counts, before it became a shape; None where N was given;
-    - ``shape``, ``model``: the architecture; ``parameters``, ``active_parameters``, ``law_parameters``: all, those that a
-      token uses, and N as the law counts it;
+    - ``shape``, ``model``: the architecture; ``parameters``, ``active_parameters``, ``law_parameters``: all, those
+      that a token uses, and N as the law counts it;
     - ``tokens``, ``tokens_per_parameter`` (D / N as the law counts), ``loss`` (None where the law states none),
       ``epochs`` (None without ``unique_tokens``);
     - ``compute``: training FLOPs in the law's count; ``exact_flops``: in the architecture's own (tfsim.count);

@@ -33,9 +33,9 @@ class Runs:
     _found: dict[Any, TrainingEstimate] = field(default_factory=dict, repr=False)
 
     @property
-    def guessed_rate(self) -> float:
-        """FLOP/s of one device to begin looking with."""
-        return GUESSED_MFU * self.system.device.matmul_peak(precision(self.precision).matmul).flop_per_s
+    def peak(self) -> float:
+        """Dense FLOP/s of one device."""
+        return self.system.device.matmul_peak(precision(self.precision).matmul).flop_per_s
 
     def step(self, shape: ModelShape, devices: int, batch: int) -> TrainingEstimate:
         """One step of the best plan (or the plan asked for). Raises: InputError when no plan is possible."""
@@ -55,7 +55,7 @@ class Runs:
 
     def affordable_tokens(self, shape: ModelShape, devices: int, batch: int, device_s: float) -> float:
         """Tokens that so many device-seconds buy, not rounded to steps."""
-        return device_s * self.step(shape, devices, batch).tokens_per_s_per_device
+        return device_s * float(self.step(shape, devices, batch).tokens_per_s_per_device)
 
     def price(self) -> float:
         """Dollars per device-hour. Raises: InputError when nobody published one."""
@@ -68,9 +68,9 @@ class Runs:
         Powers of two divide batches, heads and layers."""
         node = self.system.devices_per_node
         nodes = max(1, math.ceil(device_s / (seconds * node) * (1 - 1e-9)))
-        wanted = node * 2 ** math.ceil(math.log2(nodes))
+        wanted = node << (nodes - 1).bit_length()
         most = self.system.most_devices
-        return wanted if most is None or wanted <= most else node * 2 ** int(math.log2(max(1, most // node)))
+        return wanted if most is None or wanted <= most else node << (max(1, most // node).bit_length() - 1)
 
     def more_devices(self, devices: int) -> int | None:
         """Twice as many, where the system joins so many."""
@@ -109,8 +109,8 @@ def hours(device_s: float) -> float:
 def solve(following: Callable[[float], float], start: float, tolerance: float = 2e-3) -> float:
     """x where following(x) = x, to ``tolerance`` (both are logarithms of N).
 
-    ``following`` may jump (plans and shapes are discrete) but grows by less than x does, so the difference falls and has
-    one root: it is bracketed from where the first step leads, then narrowed (Brent).
+    ``following`` may jump (plans and shapes are discrete) but grows by less than x does, so the difference falls and
+    has one root: it is bracketed from where the first step leads, then narrowed (Brent).
     """
     from scipy.optimize import brentq
 

@@ -6,17 +6,16 @@ queries with up to 8 KV heads, and a width / depth that grows with size as in th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tfsim.errors import InputError
 from tfsim.models.spec import ModelSpec
 from tfsim.scaling import Law
-from tfsim.units import format_count
+from tfsim.units import format_count, where
 
 # ln(d_model / n_layers) = _ASPECT_LEVEL + _ASPECT_GROWTH ln(parameters less embeddings): least squares over the zoo's
 # decoders of softmax attention and dense FFNs from 30M parameters on (tests/sizing refits them; 57 at 100M, 142 at
@@ -62,14 +61,9 @@ class ModelShape:
     top_k: int = 1
 
     @property
-    def _table(self) -> Any:
+    def table(self) -> Any:
+        """Parameters of one token table."""
         return self.vocab_size * self.d_model
-
-    @property
-    def _untied(self) -> Any:
-        return np.where(self.tied_embeddings, 0, self._table) if np.ndim(self.d_model) else (
-            0 if self.tied_embeddings else self._table
-        )  # fmt: skip
 
     @property
     def idle(self) -> Any:
@@ -87,7 +81,7 @@ class ModelShape:
     @property
     def total(self) -> Any:
         """All parameters."""
-        return self.non_embedding + self._table + self._untied
+        return self.non_embedding + self.table * where(self.tied_embeddings, 1, 2)
 
     @property
     def active(self) -> Any:
@@ -97,7 +91,7 @@ class ModelShape:
     @property
     def embedding_share(self) -> float:
         """The tables' share of the parameters."""
-        return 1 - self.non_embedding / self.total
+        return float(1 - self.non_embedding / self.total)
 
     def parameters(self, count: str) -> Any:
         """N in a law's count (tfsim.scaling: law.n). C / 6D of Llama 3 is read as the parameters that matrices
@@ -107,13 +101,13 @@ class ModelShape:
         if count == "non_embedding":
             return self.non_embedding
         if count == "with_head":
-            return self.non_embedding + self._table
+            return self.non_embedding + self.table
         if count == "active":
             return self.active
         if count == "active_non_embedding":
             return self.non_embedding - self.idle
         if count == "compute_per_6d":
-            return self.non_embedding - self.idle + self._table
+            return self.non_embedding - self.idle + self.table
         if count == "flops_per_token_by_6":  # M = 72 L d^2 + 12 L d l (arXiv:2401.02954, Eq. 2)
             return self.n_layers * self.d_model * (12 * self.d_model + 2 * self.seq_len)
         raise InputError(f"law: no architecture is made of parameters counted as {count}")
@@ -128,8 +122,8 @@ class ModelShape:
 
     @property
     def exact_flops_per_token(self) -> Any:
-        """Training FLOPs per token as tfsim.count's convention `exact` has them: 3 x forward, causal attention halved."""
-        matrices = self.non_embedding - self.idle - (2 * self.n_layers + 1) * self.d_model + self._table
+        """Training FLOPs per token of the convention `exact` (tfsim.models): 3 x forward, causal attention halved."""
+        matrices = self.non_embedding - self.idle - (2 * self.n_layers + 1) * self.d_model + self.table
         attention = 2 * self.n_layers * self.n_heads * self.d_head * self.seq_len
         return 3 * (2 * matrices + attention)
 
@@ -226,15 +220,13 @@ def _candidates(wanted: Architecture) -> ModelShape:
     if not good.any():
         raise InputError(f"plan: no shape divides by tp {wanted.tp} and pp {wanted.pp}")
 
-    def pick(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        return x[good]
-
-    fixed = {"vocab_size": wanted.vocab_size, "seq_len": wanted.seq_len, "experts": wanted.experts}
+    columns = {"d_model": d, "n_layers": layers, "n_heads": heads, "n_kv_heads": kv, "d_head": d_head, "d_ff": d_ff}
     untied = ModelShape(
-        *(pick(x) for x in (d, layers, heads, kv, d_head, d_ff)),
+        **{name: values[good] for name, values in columns.items()},
+        vocab_size=wanted.vocab_size,
         tied_embeddings=np.zeros(int(good.sum()), bool),
+        seq_len=wanted.seq_len,
+        experts=wanted.experts,
         top_k=wanted.top_k,
-        **fixed,
     )
-    tied = untied.total - untied.vocab_size * untied.d_model < TIED_BELOW
-    return ModelShape(**{**untied.__dict__, "tied_embeddings": tied})
+    return replace(untied, tied_embeddings=untied.total - untied.table < TIED_BELOW)
