@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from tfsim.plots.style import INK
+from tfsim.plots.style import INK, settle
 
 # Where a name may stand: offset from its point in points, and which side of it that is.
 _PLACES = (
@@ -23,14 +23,13 @@ Box = tuple[float, float, float, float]
 def name_points(
     axes: Axes, points: Sequence[tuple[float, float, str]], avoid: Sequence[tuple[float, float]] = (), size: float = 8.0
 ) -> None:
-    """Dots at (x, y) with their names, each at the first of a dozen places that covers no dot, no other name and none of
-    the marks at ``avoid``.
+    """Dots at (x, y) with their names, each at the first of a dozen places that covers no dot, name or mark (``avoid``).
 
     Call it last: the places hold for the axes' limits and the figure's layout as they are.
     """
-    figure = axes.get_figure()
+    figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.draw_without_rendering()  # settles the layout
+    settle(figure)
     unit = figure.dpi / 72
     dots = [axes.transData.transform((x, y)) / unit for x, y, _ in points]
     frame = axes.get_window_extent()

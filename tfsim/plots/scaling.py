@@ -1,4 +1,4 @@
-"""Charts of a scaling law: loss over size at several budgets, the loss surface, the best size over budgets with its band.
+"""Charts of a scaling law: loss over size, the loss surface, the best size over budgets with its band.
 
 N, D and C are the law's own counts. What lies outside the runs that a law was fitted on is dotted or left unshaded.
 """
@@ -178,7 +178,7 @@ def _runs(law: Law, n: Array, d: Array) -> Array | None:
 def _levels(path: Allocation) -> Array:
     """Losses of about a dozen contours: those of budgets that rise by equal factors."""
     losses = np.asarray(path.loss)
-    return np.unique(np.round(losses[:: max(1, len(losses) // 11)], 2))
+    return np.unique(np.round(losses[:: max(1, len(losses) // 11)], 3))
 
 
 def _name_contour(axes: Axes, curve: Curve, path: Allocation, level: float) -> None:
@@ -188,7 +188,7 @@ def _name_contour(axes: Axes, curve: Curve, path: Allocation, level: float) -> N
     d = float(curve.tokens_of_loss(n, level))
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     if left < n < 0.8 * right and 1.2 * low < d < high:
-        axes.text(n, d, f"{level:.2f}", fontsize=8, color=LINE, ha="center", va="center", zorder=3,
+        axes.text(n, d, f"{level:.3f}", fontsize=8, color=LINE, ha="center", va="center", zorder=3,
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})  # fmt: skip
 
 

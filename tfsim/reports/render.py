@@ -88,7 +88,7 @@ def _context(result: ScenarioResult, pictures: Sequence[Picture]) -> dict[str, A
         "pictures": pictures,
         "tables": _tables(result),
         "terms": _terms(result),
-        "means": MEANS,
+        "means": MEANS if _times(result) else {},
         "figures": used_figures(result),
         "model_source": None if result.facts is None else result.facts.source,
         "confidence": confidence(result),
@@ -109,10 +109,15 @@ def _tables(result: ScenarioResult) -> list[Table]:
 
 def _terms(result: ScenarioResult) -> dict[str, str]:
     """The words that the answers use: those of runs on hardware, those of laws."""
-    runs = any(x is not None for x in (result.model, result.train, result.serve, result.compare))
     if result.size is None:
         return TERMS
-    return sizing_terms(result.size.estimate) | (TERMS if runs or result.size.system is not None else {})
+    used = TERMS if _times(result) else {name: TERMS[name] for name in ("exact", "MFU, HFU", "energy")}
+    return sizing_terms(result.size.estimate) | used
+
+
+def _times(result: ScenarioResult) -> bool:
+    """Whether a bar or a table says what time is bound by."""
+    return result.size is None or not (result.train is result.serve is result.compare is None)
 
 
 def _scenario_yaml(result: ScenarioResult) -> str:

@@ -40,12 +40,27 @@ def laws_spread(e: SizingEstimate) -> Spread:
     return spread_over(names, n, d)
 
 
+def how_far(e: SizingEstimate) -> str:
+    """How far the question lies from the budgets that the law was fitted on."""
+    if "compute" not in e.law.fitted:
+        return f"law {e.law.name}, whose runs are not known"
+    low, high = e.law.fitted["compute"]
+    runs = f"law {e.law.name}, fitted on runs of {low:.2g} to {high:.2g} FLOP".replace("e+", "e")
+    if e.compute > high:
+        return f"{runs} and asked {e.compute / high:.3g} times above them"
+    return f"{runs}" + (
+        f" and asked {low / e.compute:.3g} times below them" if e.compute < low else " and asked within"
+    )
+
+
 def sizing_tables(e: SizingEstimate) -> list[Table]:
     """How sure, the shape, other sizes, every law, and the laws left out."""
     found = [_how_sure(e), Table("The shape", _shape_rows(e))]
     if rows := bowl_rows(e):
         note = "To the same loss: tokens, FLOPs, days and cost of a model of this size that becomes as good. "
-        found.append(Table("Other sizes", rows, note + "Loss, same spending: how good it becomes for what the answer costs."))
+        found.append(
+            Table("Other sizes", rows, note + "Loss, same spending: how good it becomes for what the answer costs.")
+        )
     if rows := law_rows(e, None):
         by_size = sorted(rows, key=lambda row: _size(e, row["law"]))
         marked = [row | {"law": row["law"] + (" *" if law(row["law"]).instead else "")} for row in by_size]

@@ -501,7 +501,8 @@ def confidence(result: ScenarioResult) -> str:
         said = [f"{name}: {text}" for name, text in parts.items()]
     said += [result.compare.confidence] if result.compare is not None else []
     if result.size is not None:
+        from tfsim.reports.sizing_page import how_far
+
         sized = result.size.estimate
-        said += [f"size: {sized.law.name}, a law far or near its runs as said below"]
-        said += [] if sized.training is None else [sized.training.confidence]
+        said += [f"size: {how_far(sized)}"] + ([] if sized.training is None else [sized.training.confidence])
     return "; ".join(said) or "counts alone, which are exact"
