@@ -208,6 +208,7 @@ class SizingQuestion(Strict):
     seq_len: Tokens = 4096
     vocab_size: Annotated[int, _read("count", whole=True, least=1)] = 128_256
     unique_tokens: Tokens | None = None
+    serve_tokens: Annotated[float, _read("tokens", least=1)] | None = None
     experts: Annotated[int, _read("count", whole=True, least=2)] | None = None
     top_k: Annotated[int, _read("count", whole=True, least=1)] | None = None
     granularity: Annotated[float, Field(ge=1)] | None = None

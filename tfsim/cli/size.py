@@ -39,6 +39,9 @@ def size(
     unique_tokens: Annotated[
         str | None, typer.Option(help="Tokens that there are; more are epochs (muennighoff-2023).", metavar="N")
     ] = None,
+    serve_tokens: Annotated[
+        str | None, typer.Option(help="Tokens served over the model's life: both bills are minimised.", metavar="N")
+    ] = None,
     experts: Annotated[str | None, typer.Option(help="Experts of a mixture (ludziejewski-2025).", metavar="N")] = None,
     top_k: Annotated[str | None, typer.Option(help="Experts that a token visits; default 2.", metavar="N")] = None,
     granularity: Annotated[float | None, typer.Option(help="Of krajewski-2024-moe.", metavar="G")] = None,
@@ -68,7 +71,7 @@ def size(
     plan = {name: value for name, value in {"tp": tp, "pp": pp}.items() if value is not None}
     asked: dict[str, Any] = {
         "budget": budget, "system": on, "devices": devices, "deadline": deadline, "params": params, "tokens": tokens,
-        "loss": loss, "law": law, "seq_len": seq_len, "vocab_size": vocab_size, "unique_tokens": unique_tokens,
+        "loss": loss, "law": law, "seq_len": seq_len, "vocab_size": vocab_size, "unique_tokens": unique_tokens, "serve_tokens": serve_tokens,
         "experts": experts, "top_k": top_k, "granularity": granularity, "bits": bits, "global_batch": global_batch,
         "plan": plan or "auto", "precision": precision, "software": software,
     }  # fmt: skip

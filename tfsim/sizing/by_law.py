@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfsim.errors import InputError
-from tfsim.scaling import Allocation, Law, curve_of, law, list_laws, optimal
+from tfsim.scaling import Allocation, Band, Law, Range, band, curve_of, law, list_laws, optimal, why_no_band
 from tfsim.scaling.allocation import BOWL
 from tfsim.scaling.laws import CURVES, FORMS, TRACKS
 from tfsim.scaling.surface import Curve, Repeats
 from tfsim.sizing.estimate import BowlSize, OtherLaw
 from tfsim.sizing.question import Question, read_facts
-from tfsim.sizing.runs import Runs, hours, solve
+from tfsim.sizing.runs import Runs, solve
 from tfsim.sizing.shapes import Architecture, ModelShape, shape_of
 
 
@@ -109,14 +109,15 @@ def bowl_of(
         m, each = float(other.parameters(q.law.n)), float(other.flops_per_token(q.law))
         needed = float(surface.tokens_of_loss(m, loss))
         days = usd = None
-        affordable = flops / each
+        left = flops / each
         if runs is not None and devices is not None and batch is not None:
-            device_s = tokens / runs.step(shape, devices, batch).tokens_per_s_per_device
-            rate = runs.step(other, devices, batch).tokens_per_s_per_device
-            affordable = device_s * rate
+            rate = float(runs.step(other, devices, batch).tokens_per_s_per_device)
+            spent = tokens / float(runs.step(shape, devices, batch).tokens_per_s_per_device)
+            served = q.serve_tokens * runs.serving_device_s(other) if q.serve_tokens else 0.0
+            saved = q.serve_tokens * runs.serving_device_s(shape) - served if q.serve_tokens else 0.0
+            left = (spent + saved) * rate
             days = needed / (rate * devices) / 86400
-            price = runs.rates.price_usd_per_device_hour
-            usd = None if price is None else float(hours(needed / rate) * price)
+            usd = runs.usd(needed / rate + served)
         sizes.append(
             BowlSize(
                 factor=factor,
@@ -126,10 +127,20 @@ def bowl_of(
                 extra_compute=each * needed / flops - 1,
                 days=days,
                 cost_usd=usd,
-                loss_same_budget=float(surface.loss(m, affordable)),
+                loss_same_budget=float(surface.loss(m, left)) if left >= 1 else math.nan,
             )
         )
     return tuple(sizes)
+
+
+def band_of(q: Question, n: float, compute: float) -> tuple[Band | None, Range | None, str]:
+    """Quantiles of the law's best N and D for so many FLOPs, of the loss of n parameters on them, and the basis."""
+    reason = why_no_band(q.law)
+    if reason is not None:
+        return None, None, f"no band: {reason}"
+    best = band(q.law, compute=compute)
+    loss = band(q.law, compute=compute, parameters=n).loss if best.loss is not None else None
+    return best, loss, best.basis
 
 
 def other_laws(q: Question, shape: ModelShape, tokens: float) -> tuple[tuple[OtherLaw, ...], dict[str, str]]:
@@ -142,6 +153,9 @@ def other_laws(q: Question, shape: ModelShape, tokens: float) -> tuple[tuple[Oth
             continue
         if entry.domain != "text":
             left_out[name] = f"is about {entry.domain}"
+            continue
+        if entry.instead:
+            left_out[name] = f"is for comparison with its source: use {entry.instead}"
             continue
         missing = [f for f in FORMS[entry.form].facts if f not in ("unique_tokens", "experts", *q.facts)]
         if entry.form == "sparse" and q.architecture.experts > 1:

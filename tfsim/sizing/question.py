@@ -35,6 +35,7 @@ class Question:
     facts: Mapping[str, Any]
     architecture: Architecture
     global_batch: int | None
+    serve_tokens: float | None
 
     @property
     def spends_hours(self) -> bool:
@@ -106,6 +107,7 @@ def read_question(
     bits: Any,
     granularity: Any,
     global_batch: Any,
+    serve_tokens: Any,
     plan: Any,
 ) -> Question:
     """The question of these arguments. Raises: InputError naming the argument that is wrong or at odds with others."""
@@ -117,8 +119,9 @@ def read_question(
     target = None if loss is None else positive(loss, "loss")
     if target is not None and not isinstance(target, int | float):
         raise InputError("loss: must be one number")
+    served = amount(serve_tokens, "tokens", "serve_tokens", least=1)
     if system is None:
-        needs = {"devices": count, "deadline": end, "global_batch": global_batch}
+        needs = {"devices": count, "deadline": end, "global_batch": global_batch, "serve_tokens": served}
         for name, value in needs.items():
             if value is not None:
                 raise InputError(f"{name}: is about a system: name it with system")
@@ -136,7 +139,11 @@ def read_question(
     batch = amount(global_batch, "count", "global_batch", whole=True, least=1)
     unique = amount(unique_tokens, "tokens", "unique_tokens", least=1)
     facts = read_facts(found, arch, unique, bits, granularity)
-    return Question(money, n, d, target, count, end, found, facts, arch, batch)
+    if served is not None and found.form not in CURVES:
+        raise InputError(f"serve_tokens: law {found.name} gives no loss L(N, D), which this needs")
+    if served is not None and sum(x is not None for x in (money, n, d, target)) > 1:
+        raise InputError("serve_tokens: is about choosing N: give one of budget, params, tokens and loss")
+    return Question(money, n, d, target, count, end, found, facts, arch, batch, served)
 
 
 def _one_question(budget: Any, params: Any, tokens: Any, loss: Any) -> None:

@@ -7,16 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfsim.economics import SECONDS_PER_HOUR, Rates
+from tfsim.economics import SECONDS_PER_HOUR, Rates, money
 from tfsim.errors import InputError
 from tfsim.hardware import System
 from tfsim.scaling import recipe
+from tfsim.serving import ServingEstimate, serve
 from tfsim.sizing.shapes import ModelShape
 from tfsim.software import precision
 from tfsim.training import TrainingEstimate, train
 
 BATCH_LAW = "steplaw-2025-batch"
 USUAL_DAYS = 60.0  # as long as the pre-training of the largest published models took (Llama 3 405B: 54 days)
+MOST_SERVING = 1024  # devices of one replica: a model that needs more is not served
 GUESSED_MFU = 0.4  # only where to begin looking
 
 
@@ -31,6 +33,7 @@ class Runs:
     software: str
     plan: Mapping[str, Any] | str
     _found: dict[Any, TrainingEstimate] = field(default_factory=dict, repr=False)
+    _served: dict[ModelShape, ServingEstimate] = field(default_factory=dict, repr=False)
 
     @property
     def peak(self) -> float:
@@ -53,9 +56,35 @@ class Runs:
         model = shape.spec(model_name(shape))
         return train(model, self.system, devices=devices, global_batch=batch, **how, **more)
 
+    def serving(self, shape: ModelShape) -> ServingEstimate:
+        """The shape served with the best plan on the fewest nodes (a power of two) that hold it, requests as
+        tfsim.serve's default. Raises: InputError when all devices of the system do not hold it."""
+        if shape not in self._served:
+            devices: int | None = self.system.devices_per_node
+            model = shape.spec(model_name(shape))
+            while devices is not None:
+                found = serve(model, self.system, devices=devices, **self.charges)
+                if found.fits:
+                    break
+                devices = self.more_devices(devices) if devices < MOST_SERVING else None
+            else:
+                raise InputError(f"serve_tokens: {self.system.name} cannot hold {model.name} to serve it")
+            self._served[shape] = found
+        return self._served[shape]
+
+    def serving_device_s(self, shape: ModelShape) -> float:
+        """Device-seconds per token served, prompts and answers alike."""
+        found = self.serving(shape)
+        return float(found.devices / found.total_tokens_per_s)
+
     def affordable_tokens(self, shape: ModelShape, devices: int, batch: int, device_s: float) -> float:
         """Tokens that so many device-seconds buy, not rounded to steps."""
         return device_s * float(self.step(shape, devices, batch).tokens_per_s_per_device)
+
+    def usd(self, device_s: float) -> float | None:
+        """Dollars for so many device-seconds; None without a price."""
+        price = self.rates.price_usd_per_device_hour
+        return None if price is None else float(money(hours(device_s), price))
 
     def price(self) -> float:
         """Dollars per device-hour. Raises: InputError when nobody published one."""
