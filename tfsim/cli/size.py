@@ -10,6 +10,7 @@ from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
     from tfsim.scenario import SizingAnswer
+    from tfsim.sizing import SizingEstimate
 
 app = new_app()
 
@@ -95,20 +96,28 @@ def size(
 
 def print_sizing(answer: "SizingAnswer", out_model: Path | None = None) -> None:
     """One screen: the model, its run, other sizes, other laws."""
-    from tfsim.cli.screen import print_grid, print_sections, screen
-    from tfsim.reports.sizing import bowl_rows, law_rows, laws_summary, sizing_sections
+    from tfsim.cli.screen import print_sections, screen
+    from tfsim.reports.sizing import sizing_sections
 
     e = answer.estimate
     where = "" if e.system is None else f" on {e.system}"
     print_sections(sizing_sections(e), title=f"Sizing for {e.asked}{where}")
-    if rows := bowl_rows(e):
-        print_grid(rows, title="Other sizes")
-    if rows := law_rows(e):
-        print_grid(rows, title=f"Other laws: {laws_summary(e)}")
+    print_tables(e)
     if e.training is not None:
         screen().print(f"Confidence: {e.training.confidence}", style="dim")
     if out_model is not None:
         screen().print(f"Model: {out_model}" + train_words(answer, out_model), style="dim", soft_wrap=True)
+
+
+def print_tables(e: "SizingEstimate") -> None:
+    """Other sizes and other laws."""
+    from tfsim.cli.screen import print_grid
+    from tfsim.reports.sizing import bowl_rows, law_rows, laws_summary
+
+    if rows := bowl_rows(e):
+        print_grid(rows, title="Other sizes: to the same loss, and what the same spending reaches")
+    if rows := law_rows(e):
+        print_grid(rows, title=f"Other laws: {laws_summary(e)}")
 
 
 def train_words(answer: "SizingAnswer", out_model: Path) -> str:
