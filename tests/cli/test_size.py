@@ -17,7 +17,7 @@ def test_one_screen_and_a_model_that_train_agrees_with(tmp_path: Path, capsys: p
     lines = out.splitlines()
     assert len(lines) < 52  # with the line of the exported model
     assert all(len(line) <= 100 for line in lines if "tfsim train" not in line and ".yaml" not in line)
-    for words in ("refit-240", "N total", "C 6nd", "layers", "80 %", "tp ", "days", "device-hours", "$49,9", "0.5x",
+    for words in ("refit-240", "N total", "C 6nd", "layers", "80 %", "tp ", "days", "device-hours", "$50,000", "0.5x",
                   "Other laws", "kaplan", "non_embedding"):  # fmt: skip
         assert words in out
     assert main(["size", "--budget", "$50k", "--on", "dgx-h100", "--json"]) == 0
