@@ -49,7 +49,7 @@ def test_flops_need_no_hardware(capsys: pytest.CaptureFixture[str]) -> None:
         (["--budget", "1e22flops", "--law", "besirolu-2024"], "did you mean besiroglu-2024"),
         (["--budget", "$5M", "--on", "dgx-h10"], "did you mean dgx-h100"),
         (["--params", "-1"], "--params: "),
-        (["--budget", "1e22flops", "--vocab-size", "0"], "--vocab-size: must be at least 1"),
+        (["--budget", "1e22flops", "--vocab-size", "0"], "--vocab-size: '0': must be at least 1"),
         (["--budget", "$1", "--on", "dgx-h100"], "no shape of"),
         (["--budget", "1e22flops", "--price", "$2/h"], "about a system"),
         (["--budget", "1e22flops", "--loss", "nan"], "--loss: "),

@@ -173,6 +173,8 @@ def test_mixture() -> None:
     assert e.active_parameters == pytest.approx(best.parameters, rel=0.015)
     assert e.parameters > 3 * e.active_parameters
     assert e.compute == pytest.approx(6 * e.active_parameters * e.tokens)
+    dense = {o.law: o for o in e.others}["refit-240"]  # of the work of one token, not of all experts
+    assert dense.compute == pytest.approx(e.compute, rel=1e-3)
 
 
 def test_serving_makes_models_smaller() -> None:
@@ -221,6 +223,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"budget": 1e22, "top_k": 2}, "give experts"),
     ({"budget": 1e22, "experts": 8, "top_k": 9}, "top_k: 9 is more than the 8 experts"),
     ({"budget": 1e22, "experts": 1}, "experts: "),
+    ({"budget": 1e22, "experts": 8, "law": "refit-240"}, "is of dense models: choose from krajewski-2024-moe"),
     ({"budget": -1}, "budget: -1 is not a positive number"),
     ({"budget": float("nan")}, "budget: "),
     ({"params": "-8B"}, "params: '-8B' is negative"),

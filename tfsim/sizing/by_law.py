@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tfsim.errors import InputError
@@ -12,7 +13,7 @@ from tfsim.scaling.allocation import BOWL
 from tfsim.scaling.laws import CURVES, FORMS, TRACKS
 from tfsim.scaling.surface import Curve, Repeats
 from tfsim.sizing.estimate import BowlSize, OtherLaw
-from tfsim.sizing.question import Question, read_facts
+from tfsim.sizing.question import Question, of_mixtures, read_facts
 from tfsim.sizing.runs import Runs, solve
 from tfsim.sizing.shapes import Architecture, ModelShape, shape_of
 
@@ -144,7 +145,10 @@ def band_of(q: Question, n: float, compute: float) -> tuple[Band | None, Range |
 
 
 def other_laws(q: Question, shape: ModelShape, tokens: float) -> tuple[tuple[OtherLaw, ...], dict[str, str]]:
-    """The optima of the other text laws for this run's FLOPs, counted as each counts; and why the rest is left out."""
+    """The optima of the other text laws for this run's FLOPs, counted as each counts; and why the rest is left out.
+
+    A law of dense models is asked for the work that a mixture does per token.
+    """
     found: list[OtherLaw] = []
     left_out: dict[str, str] = {}
     for name in list_laws():
@@ -170,6 +174,9 @@ def other_laws(q: Question, shape: ModelShape, tokens: float) -> tuple[tuple[Oth
 def _other(entry: Law, q: Question, shape: ModelShape, tokens: float) -> OtherLaw:
     shared = {key: q.facts.get(key) for key in ("unique_tokens", "bits", "granularity")}
     facts = read_facts(entry, q.architecture, *(shared[k] if k in FORMS[entry.form].facts else None for k in shared))
+    arch = q.architecture
+    if not of_mixtures(entry):
+        shape, arch = shape.dense, replace(arch, experts=1, top_k=1)
     compute = float(shape.flops_per_token(entry)) * tokens
     best = optimal(entry, compute=compute, **facts, **_own_count(entry))
     n = float(best.parameters)
@@ -179,7 +186,7 @@ def _other(entry: Law, q: Question, shape: ModelShape, tokens: float) -> OtherLa
         c=entry.c,
         compute=compute,
         parameters=n,
-        total_parameters=_total(n, entry, q.architecture),
+        total_parameters=_total(n, entry, arch),
         tokens=float(best.tokens),
         loss=None if best.loss is None else float(best.loss),
         warnings=best.warnings,

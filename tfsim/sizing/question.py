@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfsim.errors import InputError, quote
-from tfsim.scaling import DEFAULT, PARAMETER_COUNTS, Law, law
+from tfsim.scaling import DEFAULT, PARAMETER_COUNTS, Law, law, list_laws
 from tfsim.scaling.conventions import positive
 from tfsim.scaling.laws import CURVES, FORMS, TRACKS, facts_given, facts_of
 from tfsim.sizing.budget import Budget, read_budget
@@ -75,6 +75,15 @@ def read_law(name: object, unique_tokens: object, experts: object, bits: object)
     return found
 
 
+def of_mixtures(found: Law) -> bool:
+    """Whether a law is about mixtures of experts."""
+    return bool({"experts", "sparsity", "granularity"} & set(FORMS[found.form].facts))
+
+
+def _mixture_laws() -> list[str]:
+    return [name for name in list_laws() if of_mixtures(law(name)) and law(name).form in CURVES]
+
+
 def read_facts(found: Law, arch: Architecture, unique_tokens: Any, bits: Any, granularity: Any) -> dict[str, Any]:
     """The facts that the law takes: those given, and those that the architecture has. Raises: InputError."""
     asked = {"unique_tokens": unique_tokens, "bits": bits, "granularity": granularity}
@@ -136,6 +145,8 @@ def read_question(
     _one_question(money, n, d, target)
     arch = _architecture(seq_len, vocab_size, experts, top_k, plan)
     found = read_law(law_name, unique_tokens, experts, bits)
+    if arch.experts > 1 and not of_mixtures(found):
+        raise InputError(f"experts: law {found.name} is of dense models: choose from {', '.join(_mixture_laws())}")
     batch = amount(global_batch, "count", "global_batch", whole=True, least=1)
     unique = amount(unique_tokens, "tokens", "unique_tokens", least=1)
     facts = read_facts(found, arch, unique, bits, granularity)

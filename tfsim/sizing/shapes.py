@@ -95,6 +95,11 @@ class ModelShape:
         """The tables' share of the parameters."""
         return float(1 - self.non_embedding / self.total)
 
+    @property
+    def dense(self) -> ModelShape:
+        """The dense model that does the work of one token, for laws that know no experts."""
+        return replace(self, experts=1, top_k=1, d_ff=self.d_ff * self.top_k)
+
     def parameters(self, count: str) -> Any:
         """N in a law's count (tfsim.scaling: law.n). C / 6D of Llama 3 is read as the parameters that matrices
         multiply, DeepSeek's M / 6 as its formula; a count that a paper does not state as the total."""
