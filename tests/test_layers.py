@@ -20,7 +20,7 @@ LEVELS = [
     {"operators"},
 ]
 LEVEL = {room: len(LEVELS) - depth for depth, rooms in enumerate(LEVELS) for room in rooms}
-GROUND = {"units", "_unit_tables", "files", "errors", "plain"}  # everybody stands on these
+GROUND = {"units", "_unit_tables", "files", "errors", "plain", "palette"}  # everybody stands on these
 TORCH_ROOM = "measure"
 
 

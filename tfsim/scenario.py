@@ -208,6 +208,7 @@ class SizingQuestion(Strict):
     seq_len: Tokens = 4096
     vocab_size: Annotated[int, _read("count", whole=True, least=1)] = 128_256
     unique_tokens: Tokens | None = None
+    serve_tokens: Annotated[float, _read("tokens", least=1)] | None = None
     experts: Annotated[int, _read("count", whole=True, least=2)] | None = None
     top_k: Annotated[int, _read("count", whole=True, least=1)] | None = None
     granularity: Annotated[float, Field(ge=1)] | None = None
@@ -440,7 +441,7 @@ def answer_sizing(question: SizingQuestion, overrides: Overrides = NO_OVERRIDES)
     system = None if question.system is None else load_system(question.system).with_overrides(overrides.set)
     asked = {name: getattr(question, name) for name in type(question).model_fields}
     given = {name: value for name, value in asked.items() if name not in ("system", "plan", "overrides")}
-    plan = question.plan.model_dump(exclude_none=True) if isinstance(question.plan, TrainingPlan) else "auto"
+    plan: Any = question.plan.model_dump(exclude_none=True) if isinstance(question.plan, TrainingPlan) else "auto"
     return SizingAnswer(size(system=system, plan=plan, **given, **overrides.rates), system)
 
 

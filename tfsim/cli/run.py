@@ -52,6 +52,10 @@ def run(
     )
     if result.compare is not None:
         print_comparison(result.compare)
+    if result.size is not None:
+        from tfsim.cli.size import print_tables
+
+        print_tables(result.size.estimate)
     for path in _write_reports(result, out or Path("tfsim-reports"), scenario):
         print(f"Report: {path}")
 

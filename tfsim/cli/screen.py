@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tfsim.errors import one_line
+from tfsim.palette import COLOURS
 from tfsim.reports.summary import Bar, Fact, Section
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ WIDTH = 100
 _LONGEST = 4000
 _LABEL = 11
 _MARGIN = 18  # what borders and labels take
-# Okabe and Ito's palette, safe for colour-blind readers; grey closes it.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999", "#AA4499")
 _FILLS = "█▓▒░▚╱╳=#"
 _FREE = "·"
 _LIMIT = "┃"
@@ -89,7 +88,7 @@ def _bar(bar: Bar, width: int) -> "Text":
     start = 0
     for part, share in zip(bar.parts, accumulate(p.share for p in bar.parts), strict=True):
         end = min(width, round(width * share))
-        text.append(_FILLS[part.look % len(_FILLS)] * (end - start), style=_COLOURS[part.look % len(_COLOURS)])
+        text.append(_FILLS[part.look % len(_FILLS)] * (end - start), style=COLOURS[part.look % len(COLOURS)])
         start = end
     text.append(_FREE * (width - start), style="dim")
     if bar.limit is None:
@@ -110,7 +109,7 @@ def _legend(bar: Bar, width: int) -> "Text":
             starts_line = used + 2 + size > width
             text.append("\n" if starts_line else "  ")
             used = 0 if starts_line else used + 2
-        text.append(_FILLS[part.look % len(_FILLS)], style=_COLOURS[part.look % len(_COLOURS)]).append(entry)
+        text.append(_FILLS[part.look % len(_FILLS)], style=COLOURS[part.look % len(COLOURS)]).append(entry)
         used += size
     return text
 

@@ -10,6 +10,7 @@ from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
     from tfsim.scenario import SizingAnswer
+    from tfsim.sizing import SizingEstimate
 
 app = new_app()
 
@@ -28,7 +29,7 @@ def size(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option(help="Longest run, such as 30d; with --devices and no budget it is one.", metavar="TIME"),
+        typer.Option(help="Longest run, such as 30d; with --devices a budget.", metavar="TIME"),
     ] = None,
     params: Annotated[str | None, typer.Option(help="All parameters, such as 8B.", metavar="N")] = None,
     tokens: Annotated[str | None, typer.Option(help="Tokens of training, such as 2T.", metavar="N")] = None,
@@ -38,6 +39,9 @@ def size(
     vocab_size: Annotated[str | None, typer.Option(help="Vocabulary; default 128,256.", metavar="N")] = None,
     unique_tokens: Annotated[
         str | None, typer.Option(help="Tokens that there are; more are epochs (muennighoff-2023).", metavar="N")
+    ] = None,
+    serve_tokens: Annotated[
+        str | None, typer.Option(help="Tokens served over the model's life: both bills are minimised.", metavar="N")
     ] = None,
     experts: Annotated[str | None, typer.Option(help="Experts of a mixture (ludziejewski-2025).", metavar="N")] = None,
     top_k: Annotated[str | None, typer.Option(help="Experts that a token visits; default 2.", metavar="N")] = None,
@@ -62,12 +66,14 @@ def size(
 ) -> None:
     """Size a model: N, tokens, loss and shape for a budget, and on a system its plan, days and cost.
 
-    Give one of --budget, --params, --tokens and --loss; --budget with --params or --tokens; or --devices with --deadline.
+    Give one of --budget, --params, --tokens and --loss; --budget with --params or --tokens; or --devices with
+    --deadline.
     """
     plan = {name: value for name, value in {"tp": tp, "pp": pp}.items() if value is not None}
     asked: dict[str, Any] = {
         "budget": budget, "system": on, "devices": devices, "deadline": deadline, "params": params, "tokens": tokens,
         "loss": loss, "law": law, "seq_len": seq_len, "vocab_size": vocab_size, "unique_tokens": unique_tokens,
+        "serve_tokens": serve_tokens,
         "experts": experts, "top_k": top_k, "granularity": granularity, "bits": bits, "global_batch": global_batch,
         "plan": plan or "auto", "precision": precision, "software": software,
     }  # fmt: skip
@@ -90,20 +96,28 @@ def size(
 
 def print_sizing(answer: "SizingAnswer", out_model: Path | None = None) -> None:
     """One screen: the model, its run, other sizes, other laws."""
-    from tfsim.cli.screen import print_grid, print_sections, screen
-    from tfsim.reports.sizing import bowl_rows, law_rows, laws_summary, sizing_sections
+    from tfsim.cli.screen import print_sections, screen
+    from tfsim.reports.sizing import sizing_sections
 
     e = answer.estimate
     where = "" if e.system is None else f" on {e.system}"
     print_sections(sizing_sections(e), title=f"Sizing for {e.asked}{where}")
-    if rows := bowl_rows(e):
-        print_grid(rows, title="Other sizes")
-    if rows := law_rows(e):
-        print_grid(rows, title=f"Other laws: {laws_summary(e)}")
+    print_tables(e)
     if e.training is not None:
         screen().print(f"Confidence: {e.training.confidence}", style="dim")
     if out_model is not None:
         screen().print(f"Model: {out_model}" + train_words(answer, out_model), style="dim", soft_wrap=True)
+
+
+def print_tables(e: "SizingEstimate") -> None:
+    """Other sizes and other laws."""
+    from tfsim.cli.screen import print_grid
+    from tfsim.reports.sizing import bowl_rows, law_rows, laws_summary
+
+    if rows := bowl_rows(e):
+        print_grid(rows, title="Other sizes: to the same loss, and what the same spending reaches")
+    if rows := law_rows(e):
+        print_grid(rows, title=f"Other laws: {laws_summary(e)}")
 
 
 def train_words(answer: "SizingAnswer", out_model: Path) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tfsim.plots.style import COLOURS, FREE, INK, house_style
+from tfsim.palette import COLOURS
+from tfsim.plots.style import FREE, INK, house_style
 
 _GB = 1e9
 _SLIVER = 0.0005  # a part below this share of the longest bar is left out

@@ -8,7 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tfsim.plots.style import COLOURS, INK, house_style
+from tfsim.palette import COLOURS
+from tfsim.plots.style import INK, house_style
 from tfsim.units import format_bytes
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h")

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tfsim.hardware import Device
+from tfsim.palette import COLOURS
 from tfsim.plots.points import COMPONENTS, ELEMENTWISE, Point
-from tfsim.plots.style import COLOURS, INK, house_style
+from tfsim.plots.style import INK, house_style
 from tfsim.units import format_bandwidth, format_flop_rate
 
 _MARKERS = ("o", "^", "s", "D")

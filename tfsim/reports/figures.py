@@ -84,9 +84,9 @@ def figure_rows(hardware: Device | System) -> list[FigureRow]:
 def used_figures(result: ScenarioResult) -> dict[str, list[FigureRow]]:
     """The figures that the answers rest on most, by the device or system they belong to."""
     found: dict[str, list[FigureRow]] = {}
-    for answer in (result.train, result.serve, result.compare):
-        if answer is not None:
-            system = answer.system
+    answers = (result.train, result.serve, result.compare, result.size)
+    for system in (None if answer is None else answer.system for answer in answers):
+        if system is not None:
             found[system.device.name] = _pick(system.device, ("matrix_peak", "memory", "efficiency", "runtime", "nic"))
             found[system.name] = _pick(system, ("levels", "node_power", "site"))
     return found

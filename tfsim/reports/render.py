@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tfsim.errors import InputError
 from tfsim.files import write_bytes, write_text
 from tfsim.models.conventions import CONVENTIONS
+from tfsim.palette import COLOURS
 from tfsim.reports.figures import used_figures
+from tfsim.reports.sizing_page import Table, sizing_tables, sizing_terms
 from tfsim.reports.summary import MEANS, Bar, comparison_rows, confidence, plan_rows, sections
 from tfsim.scenario import TOP_PLANS
 
@@ -81,12 +83,12 @@ def _context(result: ScenarioResult, pictures: Sequence[Picture]) -> dict[str, A
         "title": result.scenario.title,
         "about": result.scenario.about,
         "sections": sections(result),
+        "colours": COLOURS,
         "is_bar": lambda item: isinstance(item, Bar),
         "pictures": pictures,
-        "plans": _plans(result),
-        "comparison": [] if result.compare is None else comparison_rows(result.compare),
-        "terms": TERMS,
-        "means": MEANS,
+        "tables": _tables(result),
+        "terms": _terms(result),
+        "means": MEANS if _times(result) else {},
         "figures": used_figures(result),
         "model_source": None if result.facts is None else result.facts.source,
         "confidence": confidence(result),
@@ -94,10 +96,28 @@ def _context(result: ScenarioResult, pictures: Sequence[Picture]) -> dict[str, A
     }
 
 
-def _plans(result: ScenarioResult) -> list[dict[str, str]]:
-    if result.train is None or result.train.plans is None:
-        return []
-    return plan_rows(result.train.plans.head(TOP_PLANS), result.train.estimate)
+def _tables(result: ScenarioResult) -> list[Table]:
+    found = [] if result.size is None else sizing_tables(result.size.estimate)
+    if result.compare is not None:
+        beyond = "* more than the device has: the times assume it had it."
+        found.append(Table("By context length", comparison_rows(result.compare), beyond))
+    if result.train is not None and result.train.plans is not None:
+        best = plan_rows(result.train.plans.head(TOP_PLANS), result.train.estimate)
+        found.append(Table("Best training plans", best))
+    return found
+
+
+def _terms(result: ScenarioResult) -> dict[str, str]:
+    """The words that the answers use: those of runs on hardware, those of laws."""
+    if result.size is None:
+        return TERMS
+    used = TERMS if _times(result) else {name: TERMS[name] for name in ("exact", "MFU, HFU", "energy")}
+    return sizing_terms(result.size.estimate) | used
+
+
+def _times(result: ScenarioResult) -> bool:
+    """Whether a bar or a table says what time is bound by."""
+    return result.size is None or not (result.train is result.serve is result.compare is None)
 
 
 def _scenario_yaml(result: ScenarioResult) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfsim.economics import JOULES_PER_KWH
 from tfsim.reports.summary import Bar, Fact, Section, rate_words, training_plan
+from tfsim.scaling import law
 from tfsim.units import (
     format_carbon,
     format_count,
@@ -20,10 +21,11 @@ from tfsim.units import (
 )
 
 if TYPE_CHECKING:
-    from tfsim.sizing import BowlSize, ModelShape, SizingEstimate
+    from tfsim.sizing import BowlSize, ModelShape, ServingBill, SizingEstimate
     from tfsim.training import TrainingEstimate
 
 # One or two of each kind of law, for a screen; a report shows all.
+COUNTS = {"compute_per_6d": "C / 6D", "flops_per_token_by_6": "M / 6"}  # no parameters, but what stands for them
 SHOWN_LAWS = ("besiroglu-2024", "chinchilla-1", "chinchilla-3", "muennighoff-2023", "porian-tuned", "llama-3",
               "deepseek-2024", "minicpm-2024", "kaplan")  # fmt: skip
 
@@ -33,6 +35,8 @@ def sizing_sections(e: SizingEstimate) -> list[Section]:
     found = [_model(e)]
     if e.training is not None:
         found.append(_training(e, e.training))
+    if e.serving is not None:
+        found.append(_serving(e, e.serving))
     if e.warnings:
         items = (Fact(str(i), (text,), tone="note") for i, text in enumerate(e.warnings, start=1))
         found.append(Section("Before you believe it", tuple(items)))
@@ -58,30 +62,40 @@ def _model(e: SizingEstimate) -> Section:
     active = [f"{format_count(e.active_parameters)} active"] if e.active_parameters != e.parameters else []
     own = [] if e.law_parameters == e.parameters else [f"{format_count(e.law_parameters)} as the law counts"]
     epochs = [] if e.epochs is None else [f"{e.epochs:.3g} epochs"]
-    loss = [] if e.loss is None else [Fact("loss", (f"{e.loss:.3f} {_loss_unit(e)}",))]
+    band = () if e.loss_band is None else (f"80 %: {e.loss_band.low:.3f} to {e.loss_band.high:.3f}",)
+    loss = [] if e.loss is None else [Fact("loss", (f"{e.loss:.3f}", *band))]
     return Section(
         f"Model: {e.model.name}",
         (
-            Fact("law", (e.law.name, e.convention)),
+            Fact("law", (e.law.name, f"N {e.law.n}", f"D {e.law.d}", f"C {e.law.c}", f"loss {e.law.loss}")),
             Fact("parameters", (format_count(e.parameters, 4), *active, *own), _tables(e)),
             Fact("shape", shape_words(e.shape)),
             Fact("tokens", (format_tokens(e.tokens, 4), f"{e.tokens_per_parameter:.3g} per parameter", *epochs)),
             *loss,
+            Fact("band", _band_words(e)),
             Fact(
                 "FLOPs",
-                (f"{format_flops(e.compute)} as the law counts ({e.law.c})", f"{format_flops(e.exact_flops)} exact"),
-                f"of this architecture at {e.seq_len:,} tokens, {e.exact_flops / e.compute:.3f}x",
+                (f"{format_flops(e.compute)} {e.law.c}, as the law counts", f"{format_flops(e.exact_flops)} exact"),
+                f"x{e.exact_flops / e.compute:.3f} at {e.seq_len:,} tokens",
             ),
         ),
     )
 
 
+def _band_words(e: SizingEstimate) -> tuple[str, ...]:
+    """Where the law's best N and D lie when it is fitted again."""
+    if e.band is None:
+        return (e.band_because,)
+    n, d = e.band.parameters, e.band.tokens
+    return (
+        f"best N {format_count(float(n.low))} to {format_count(float(n.high))}",
+        f"D {format_count(float(d.low))} to {format_tokens(float(d.high))}",
+        f"80 % of {e.band.draws:,} refits" if e.band.draws else f"80 %, {e.band_because}",
+    )
+
+
 def _tables(e: SizingEstimate) -> str:
     return f"{format_percent(e.shape.embedding_share)} of them token tables"
-
-
-def _loss_unit(e: SizingEstimate) -> str:
-    return "" if e.law.loss == "not stated" else e.law.loss
 
 
 def _training(e: SizingEstimate, run: TrainingEstimate) -> Section:
@@ -115,9 +129,34 @@ def _training(e: SizingEstimate, run: TrainingEstimate) -> Section:
             ),
         ),
         Fact("memory", (run.verdict,), tone="good" if run.fits else "bad"),
-        Fact("at", rate_words(run.rates), tone="note"),
+        Fact("at", rate_words(run.rates)[:1], tone="note"),
     ]
     return Section(f"Training: {run.devices:,} devices of {run.system}", tuple(items))
+
+
+def _serving(e: SizingEstimate, bill: ServingBill) -> Section:
+    s = bill.estimate
+    both = "price unknown" if e.total_cost_usd is None else f"{format_money(e.total_cost_usd)} with training"
+    money = "price unknown" if bill.cost_usd is None else format_money(bill.cost_usd)
+    each = s.usd_per_million_tokens
+    rate = [] if each is None else [f"{format_money(float(each))} per million tokens, prompts counted"]
+    alone = f"{format_count(bill.alone_parameters)} on {format_tokens(bill.alone_tokens)}"
+    ours = (e.device_hours or 0.0) + bill.device_hours
+    if not math.isfinite(bill.alone_loss):
+        instead = (f"{format_count(bill.alone_parameters)}, best without serving, leaves nothing to train it",)
+    elif e.budget is not None and e.budget.unit != "flops":
+        instead = (f"{alone}, best without serving: loss {bill.alone_loss:.4f}",)
+    else:
+        instead = (f"{alone}, best without serving: {bill.alone_device_hours / ours - 1:+.1%} in all for this loss",)
+    return Section(
+        f"Serving {format_tokens(bill.tokens)} over the model's life",
+        (
+            Fact("plan", (f"{s.devices:,} devices: {s.replicas:,} replicas of tp {s.tp}", *rate),
+                 f"requests of {s.input_len:,} in, {s.output_len:,} out"),
+            Fact("bill", (f"{format_count(bill.device_hours)} device-hours", money, both)),
+            Fact("instead of", instead),
+        ),
+    )  # fmt: skip
 
 
 def bowl_rows(e: SizingEstimate) -> list[dict[str, str]]:
@@ -130,8 +169,8 @@ def bowl_rows(e: SizingEstimate) -> list[dict[str, str]]:
         "FLOPs": format_flops(e.compute),
     }
     if e.training is not None:
-        here |= {"days": f"{e.days:,.1f}", "cost": "-" if e.cost_usd is None else format_money(e.cost_usd)}
-    here |= {"loss, same spending": f"{e.loss:.4f}"}
+        here |= {"days": f"{e.days:,.1f}", "cost": "-" if e.total_cost_usd is None else format_money(e.total_cost_usd)}
+    here |= {"loss, same spending": "-" if e.loss is None else f"{e.loss:.4f}"}
     for b in sorted(e.bowl, key=lambda b: b.factor):
         if b.factor > 1 and here:
             rows.append(here)
@@ -151,7 +190,7 @@ def _bowl_row(e: SizingEstimate, b: BowlSize) -> dict[str, str]:
     if e.training is not None:
         row["days"] = f"{b.days:,.1f}" if reached and b.days is not None else "-"
         row["cost"] = format_money(b.cost_usd) if reached and b.cost_usd is not None else "-"
-    return row | {"loss, same spending": f"{b.loss_same_budget:.4f}"}
+    return row | {"loss, same spending": f"{b.loss_same_budget:.4f}" if math.isfinite(b.loss_same_budget) else "-"}
 
 
 def law_rows(e: SizingEstimate, names: tuple[str, ...] | None = SHOWN_LAWS) -> list[dict[str, str]]:
@@ -160,10 +199,10 @@ def law_rows(e: SizingEstimate, names: tuple[str, ...] | None = SHOWN_LAWS) -> l
         {
             "law": o.law,
             "N": format_count(o.parameters),
-            "counts": o.n,
+            "counts": COUNTS.get(o.n, o.n),
             "all parameters": format_count(o.total_parameters),
             "tokens": format_count(o.tokens),
-            "C": f"{o.compute:.2e} {o.c}".replace("e+", "e"),
+            "C": f"{o.compute:.2e} {o.c.replace('m_times_d', 'MD')}".replace("e+", "e"),
             "loss": "-" if o.loss is None else f"{o.loss:.3f}",
         }
         for o in e.others
@@ -173,12 +212,8 @@ def law_rows(e: SizingEstimate, names: tuple[str, ...] | None = SHOWN_LAWS) -> l
 
 def laws_summary(e: SizingEstimate) -> str:
     """The spread over all laws in one line."""
-    sizes = sorted((o.total_parameters, o.law) for o in e.others)
+    sizes = sorted((o.total_parameters, o.law) for o in e.others if not law(o.law).instead)
     if not sizes:
         return "no other law applies"
     (low, least), (high, most) = sizes[0], sizes[-1]
-    middle = sizes[len(sizes) // 2][0]
-    return (
-        f"{len(sizes)} laws: {format_count(low)} ({least}) to {format_count(high)} ({most}),"
-        f" median {format_count(middle)}; all with --json"
-    )
+    return f"{len(sizes)} say {format_count(low)} ({least}) to {format_count(high)} ({most}); all with --json"

@@ -91,7 +91,7 @@ class Section:
 
 
 def sections(result: ScenarioResult) -> list[Section]:
-    """Model, training, serving and comparison of a scenario, as far as it asks."""
+    """Model, training, serving, comparison and sizing of a scenario, as far as it asks."""
     found = [] if result.facts is None else [model_section(result.facts)]
     if result.train is not None:
         found.append(training_section(result.train))
@@ -100,6 +100,10 @@ def sections(result: ScenarioResult) -> list[Section]:
         found.append(serving_section(result.serve, above))
     if result.compare is not None:
         found.append(comparison_section(result.compare))
+    if result.size is not None:
+        from tfsim.reports.sizing import sizing_sections  # which stands on this module
+
+        found += sizing_sections(result.size.estimate)
     return found
 
 
@@ -496,4 +500,9 @@ def confidence(result: ScenarioResult) -> str:
     else:
         said = [f"{name}: {text}" for name, text in parts.items()]
     said += [result.compare.confidence] if result.compare is not None else []
+    if result.size is not None:
+        from tfsim.reports.sizing_page import how_far
+
+        sized = result.size.estimate
+        said += [f"size: {how_far(sized)}"] + ([] if sized.training is None else [sized.training.confidence])
     return "; ".join(said) or "counts alone, which are exact"

@@ -15,7 +15,7 @@ from tfsim.scaling.allocation import (
     compare_laws,
     optimal,
 )
-from tfsim.scaling.bands import SHARES, Band, Range, Spread, band, spread, why_no_band
+from tfsim.scaling.bands import SHARES, Band, Range, Spread, band, spread, spread_over, why_no_band
 from tfsim.scaling.conventions import (
     PARAMETER_COUNTS,
     PF_DAY,
@@ -54,6 +54,7 @@ from tfsim.scaling.laws import (
     vocabulary_loss,
 )
 from tfsim.scaling.surface import Repeats, Sparse, Surface
+from tfsim.scaling.trained import Trained, trained_models
 
 __all__ = [
     "DEFAULT",
@@ -71,6 +72,7 @@ __all__ = [
     "Sparse",
     "Spread",
     "Surface",
+    "Trained",
     "band",
     "best_bits",
     "bootstrap_isoflop",
@@ -106,9 +108,11 @@ __all__ = [
     "routed_loss",
     "single_loss",
     "spread",
+    "spread_over",
     "steps_loss",
     "study",
     "total_from_non_embedding",
+    "trained_models",
     "vocabulary_loss",
     "why_no_band",
 ]

@@ -150,16 +150,24 @@ def spread(comparison: Comparison, *, shares: Sequence[float] = SHARES) -> Sprea
 
     Raises: InputError for shares that are not three rising numbers from 0 to 1.
     """
-    wanted = _shares(shares)
     answers = [x for x in (comparison.default, *comparison.others) if not x.law.instead]
-    n = np.stack([x.parameters if x.total_parameters is None else x.total_parameters for x in answers])
-    d = np.stack([x.tokens for x in answers])
+    return spread_over(
+        [x.law.name for x in answers],
+        np.stack([x.parameters if x.total_parameters is None else x.total_parameters for x in answers]),
+        np.stack([x.tokens for x in answers]),
+        shares=shares,
+    )
+
+
+def spread_over(names: Sequence[str], parameters: Array, tokens: Array, *, shares: Sequence[float] = SHARES) -> Spread:
+    """Quantiles over the first axis of N and D, one entry per law. Raises: InputError for shares as in `spread`."""
+    wanted = _shares(shares)
     return Spread(
         shares=wanted,
-        parameters=_quantiles(n, wanted),
-        tokens=_quantiles(d, wanted),
-        tokens_per_parameter=_quantiles(d / n, wanted),
-        laws=tuple(x.law.name for x in answers),
+        parameters=_quantiles(parameters, wanted),
+        tokens=_quantiles(tokens, wanted),
+        tokens_per_parameter=_quantiles(tokens / parameters, wanted),
+        laws=tuple(names),
     )
 
 

@@ -8,7 +8,7 @@
 
 from tfsim.sizing.budget import Budget, read_budget
 from tfsim.sizing.entry import size
-from tfsim.sizing.estimate import BowlSize, OtherLaw, SizingEstimate
+from tfsim.sizing.estimate import BowlSize, OtherLaw, ServingBill, SizingEstimate
 from tfsim.sizing.shapes import Architecture, ModelShape, shape_of
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Budget",
     "ModelShape",
     "OtherLaw",
+    "ServingBill",
     "SizingEstimate",
     "read_budget",
     "shape_of",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tfsim.errors import InputError
-from tfsim.scaling import Allocation, Law, curve_of, law, list_laws, optimal
+from tfsim.scaling import Allocation, Band, Law, Range, band, curve_of, law, list_laws, optimal, why_no_band
 from tfsim.scaling.allocation import BOWL
 from tfsim.scaling.laws import CURVES, FORMS, TRACKS
 from tfsim.scaling.surface import Curve, Repeats
 from tfsim.sizing.estimate import BowlSize, OtherLaw
-from tfsim.sizing.question import Question, read_facts
-from tfsim.sizing.runs import Runs, hours, solve
+from tfsim.sizing.question import Question, of_mixtures, read_facts
+from tfsim.sizing.runs import Runs, solve
 from tfsim.sizing.shapes import Architecture, ModelShape, shape_of
 
 
@@ -109,14 +110,15 @@ def bowl_of(
         m, each = float(other.parameters(q.law.n)), float(other.flops_per_token(q.law))
         needed = float(surface.tokens_of_loss(m, loss))
         days = usd = None
-        affordable = flops / each
+        left = flops / each
         if runs is not None and devices is not None and batch is not None:
-            device_s = tokens / runs.step(shape, devices, batch).tokens_per_s_per_device
-            rate = runs.step(other, devices, batch).tokens_per_s_per_device
-            affordable = device_s * rate
+            rate = float(runs.step(other, devices, batch).tokens_per_s_per_device)
+            spent = tokens / float(runs.step(shape, devices, batch).tokens_per_s_per_device)
+            served = q.serve_tokens * runs.serving_device_s(other) if q.serve_tokens else 0.0
+            saved = q.serve_tokens * runs.serving_device_s(shape) - served if q.serve_tokens else 0.0
+            left = (spent + saved) * rate
             days = needed / (rate * devices) / 86400
-            price = runs.rates.price_usd_per_device_hour
-            usd = None if price is None else float(hours(needed / rate) * price)
+            usd = runs.usd(needed / rate + served)
         sizes.append(
             BowlSize(
                 factor=factor,
@@ -126,14 +128,27 @@ def bowl_of(
                 extra_compute=each * needed / flops - 1,
                 days=days,
                 cost_usd=usd,
-                loss_same_budget=float(surface.loss(m, affordable)),
+                loss_same_budget=float(surface.loss(m, left)) if left >= 1 else math.nan,
             )
         )
     return tuple(sizes)
 
 
+def band_of(q: Question, n: float, compute: float) -> tuple[Band | None, Range | None, str]:
+    """Quantiles of the law's best N and D for so many FLOPs, of the loss of n parameters on them, and the basis."""
+    reason = why_no_band(q.law)
+    if reason is not None:
+        return None, None, f"no band: {reason}"
+    best = band(q.law, compute=compute)
+    loss = band(q.law, compute=compute, parameters=n).loss if best.loss is not None else None
+    return best, loss, best.basis
+
+
 def other_laws(q: Question, shape: ModelShape, tokens: float) -> tuple[tuple[OtherLaw, ...], dict[str, str]]:
-    """The optima of the other text laws for this run's FLOPs, counted as each counts; and why the rest is left out."""
+    """The optima of the other text laws for this run's FLOPs, counted as each counts; and why the rest is left out.
+
+    A law of dense models is asked for the work that a mixture does per token.
+    """
     found: list[OtherLaw] = []
     left_out: dict[str, str] = {}
     for name in list_laws():
@@ -159,6 +174,9 @@ def other_laws(q: Question, shape: ModelShape, tokens: float) -> tuple[tuple[Oth
 def _other(entry: Law, q: Question, shape: ModelShape, tokens: float) -> OtherLaw:
     shared = {key: q.facts.get(key) for key in ("unique_tokens", "bits", "granularity")}
     facts = read_facts(entry, q.architecture, *(shared[k] if k in FORMS[entry.form].facts else None for k in shared))
+    arch = q.architecture
+    if not of_mixtures(entry):
+        shape, arch = shape.dense, replace(arch, experts=1, top_k=1)
     compute = float(shape.flops_per_token(entry)) * tokens
     best = optimal(entry, compute=compute, **facts, **_own_count(entry))
     n = float(best.parameters)
@@ -168,7 +186,7 @@ def _other(entry: Law, q: Question, shape: ModelShape, tokens: float) -> OtherLa
         c=entry.c,
         compute=compute,
         parameters=n,
-        total_parameters=_total(n, entry, q.architecture),
+        total_parameters=_total(n, entry, arch),
         tokens=float(best.tokens),
         loss=None if best.loss is None else float(best.loss),
         warnings=best.warnings,

@@ -12,10 +12,11 @@ from tfsim.errors import InputError, quote
 from tfsim.hardware import require_system
 from tfsim.scaling import Allocation
 from tfsim.scaling.laws import outside
-from tfsim.sizing.by_law import best_parameters, bowl_of, by_law, curve, other_laws
-from tfsim.sizing.estimate import BowlSize, SizingEstimate
+from tfsim.sizing.by_law import band_of, best_parameters, bowl_of, by_law, curve, other_laws
+from tfsim.sizing.estimate import BowlSize, ServingBill, SizingEstimate
+from tfsim.sizing.lifetime import best_lifetime
 from tfsim.sizing.question import SEQ_LEN, VOCABULARY, Question, read_question
-from tfsim.sizing.runs import BATCH_LAW, USUAL_DAYS, Runs, batch_of, model_name, solve
+from tfsim.sizing.runs import BATCH_LAW, GUESSED_MFU, USUAL_DAYS, Runs, batch_of, hours, model_name, solve
 from tfsim.sizing.shapes import ModelShape, shape_of
 from tfsim.training import TrainingEstimate
 from tfsim.training.plan import plan_fields
@@ -38,6 +39,7 @@ def size(
     seq_len: Any = SEQ_LEN,
     vocab_size: Any = VOCABULARY,
     unique_tokens: Any = None,
+    serve_tokens: Any = None,
     experts: Any = None,
     top_k: Any = None,
     granularity: Any = None,
@@ -58,13 +60,16 @@ def size(
     the budget), params with tokens or loss, devices with deadline (a budget of device-hours).
     system: a System to train on; dollars and device-hours need one. devices: default the fewest nodes (a power of two)
     that end by the deadline, 60 days unless given. global_batch: sequences per step, default the Step Law's.
+    serve_tokens: served over the model's life (prompts and answers, tfsim.serve's default requests): N is then the one
+    of the lowest loss for a budget of dollars or device-hours that pays for both, or the cheapest to train and serve
+    at the loss that the other questions lead to.
     law: a name or a Law, default refit-240, or the law that knows unique_tokens (Muennighoff), experts
     (Ludziejewski), bits (Kumar). experts, top_k: a mixture; the law counts experts / top_k. granularity: Krajewski's.
     plan: "auto" or fields of tfsim.train; the shape divides by its tp and pp. precision, software, price, power, pue,
     carbon: as in tfsim.train.
 
-    Dollars and device-hours buy FLOPs at the speed that tfsim.train finds for the shape itself: N decides the speed, the
-    speed the FLOPs, the FLOPs N.
+    Dollars and device-hours buy FLOPs at the speed that tfsim.train finds for the shape itself: N decides the speed,
+    the speed the FLOPs, the FLOPs N.
 
     Raises: InputError for malformed or contradictory input, and a budget for which there is no model.
     """
@@ -73,12 +78,15 @@ def size(
     q = read_question(
         budget=budget, params=params, tokens=tokens, loss=loss, system=system, devices=devices, deadline=deadline,
         law_name=law, seq_len=seq_len, vocab_size=vocab_size, unique_tokens=unique_tokens, experts=experts,
-        top_k=top_k, bits=bits, granularity=granularity, global_batch=global_batch,
+        top_k=top_k, bits=bits, granularity=granularity, global_batch=global_batch, serve_tokens=serve_tokens,
         plan=plan_fields(plan) if isinstance(plan, Mapping) else plan,
     )  # fmt: skip
     runs = None
     if system is not None:
         charges = {"price": price, "power": power, "pue": pue, "carbon": carbon}
+        for name, value in charges.items():
+            if value is not None and not isinstance(value, str | int | float):
+                raise InputError(f"{name}: {quote(value)} is not one number, nor text with a unit")
         runs = Runs(require_system(system), rates(system, **charges), charges, precision, software, plan)
     return _estimate(q, runs, _choose(q, runs))
 
@@ -95,6 +103,7 @@ class Choice:
     devices_because: str = ""
     batch_because: str = ""
     warnings: tuple[str, ...] = ()
+    serving: ServingBill | None = None
 
 
 def _choose(q: Question, runs: Runs | None) -> Choice:
@@ -102,12 +111,15 @@ def _choose(q: Question, runs: Runs | None) -> Choice:
         return Choice(*by_law(q))
     if q.spends_hours:
         return _by_hours(q, runs)
-    shape, tokens, found = by_law(q)
+    alone = _placed(q, runs, *by_law(q))
+    return alone if q.serve_tokens is None else _with_serving(q, runs, alone, None)
+
+
+def _placed(q: Question, runs: Runs, shape: ModelShape, tokens: float, found: Allocation | None) -> Choice:
+    """The run of a model whose tokens are known: its devices and batch."""
     limit = q.deadline or USUAL_DAYS * DAY
     # no run is faster than the peak: from here on up, so that the devices are the fewest
-    devices = q.devices or runs.devices_for(
-        float(shape.exact_flops_per_token) * tokens / runs.guessed_rate / 2.5, limit
-    )
+    devices = q.devices or runs.devices_for(float(shape.exact_flops_per_token) * tokens / runs.peak, limit)
     while True:
         batch = q.global_batch or batch_of(tokens, shape.seq_len, devices)
         step = runs.step(shape, devices, batch)
@@ -116,7 +128,7 @@ def _choose(q: Question, runs: Runs | None) -> Choice:
         if more is None:
             break
         devices = more
-    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q, tokens))
+    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q))
 
 
 def _by_hours(q: Question, runs: Runs) -> Choice:
@@ -138,12 +150,41 @@ def _by_hours(q: Question, runs: Runs) -> Choice:
         assert choice.batch is not None
         more = None if q.devices or runs.step(choice.shape, devices, choice.batch).fits else runs.more_devices(devices)
         if more is None:
-            return replace(choice, warnings=warnings)
+            break
         devices = more
+    if q.serve_tokens is not None:
+        choice = _with_serving(q, runs, choice, device_s)
+    return replace(choice, warnings=warnings)
+
+
+def _with_serving(q: Question, runs: Runs, alone: Choice, device_s: float | None) -> Choice:
+    """The choice that pays for serving too: of ``device_s`` in all, or at the loss of ``alone``."""
+    surface = curve(q.law, q.facts)
+    assert surface is not None and alone.devices is not None and alone.batch is not None and q.serve_tokens is not None
+    aim: dict[str, float | None] = {"loss": None, "device_s": device_s}
+    if device_s is None:
+        aim["loss"] = float(surface.loss(float(alone.shape.parameters(q.law.n)), alone.tokens))
+    best, same = best_lifetime(q, runs, alone.shape, alone.devices, alone.batch, **aim)
+    chosen = _placed(q, runs, best.shape, best.tokens, None)
+    if device_s is not None:
+        assert chosen.devices is not None and chosen.batch is not None
+        tokens = _whole_steps(q, runs, best.shape, chosen.devices, chosen.batch, device_s - best.serve_s)
+        chosen = replace(chosen, tokens=tokens)
+    bill = ServingBill(
+        tokens=q.serve_tokens,
+        device_hours=hours(best.serve_s),
+        cost_usd=runs.usd(best.serve_s),
+        estimate=runs.serving(best.shape),
+        alone_parameters=int(alone.shape.total),
+        alone_tokens=same.tokens,
+        alone_device_hours=hours(same.train_s + same.serve_s),
+        alone_loss=same.loss,
+    )
+    return replace(chosen, serving=bill)
 
 
 def _solved(q: Question, runs: Runs, device_s: float, devices: int) -> Choice:
-    n, d = _first_guess(q, device_s * runs.guessed_rate)
+    n, d = _first_guess(q, device_s * GUESSED_MFU * runs.peak)
     batch = q.global_batch or batch_of(d, q.architecture.seq_len, devices)
 
     def following(x: float) -> float:
@@ -158,15 +199,21 @@ def _solved(q: Question, runs: Runs, device_s: float, devices: int) -> Choice:
         shape = shape_of(q.params, "total", q.architecture)
     else:
         shape = shape_of(math.exp(solve(following, math.log(n))), q.law.n, q.architecture)
-    step = runs.step(shape, devices, batch)
-    steps = math.floor(device_s / (devices * step.step_time_s))
-    if steps < 1:
-        raise InputError(f"budget: {q.budget} buys less than one step of {batch:,} sequences on {devices:,} devices")
-    tokens = float(steps * batch * shape.seq_len)
+    tokens = _whole_steps(q, runs, shape, devices, batch, device_s)
+    if q.tokens is not None:
+        tokens = min(tokens, q.tokens)  # shapes come in steps: some of the budget may be left
     found = None
     if q.params is None and q.tokens is None:
         found = best_parameters(q, float(shape.flops_per_token(q.law)) * tokens)
-    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q, d))
+    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q))
+
+
+def _whole_steps(q: Question, runs: Runs, shape: ModelShape, devices: int, batch: int, device_s: float) -> float:
+    """Tokens of the steps that so many device-seconds buy. Raises: InputError when that is none."""
+    steps = math.floor(device_s / (devices * float(runs.step(shape, devices, batch).step_time_s)))
+    if steps < 1:
+        raise InputError(f"budget: {q.budget} buys less than one step of {batch:,} sequences on {devices:,} devices")
+    return float(steps * batch * shape.seq_len)
 
 
 def _first_guess(q: Question, flops: float) -> tuple[float, float]:
@@ -182,14 +229,14 @@ def _first_guess(q: Question, flops: float) -> tuple[float, float]:
 def _devices_words(q: Question) -> str:
     if q.devices is not None:
         return "as asked"
-    limit = "the deadline" if q.deadline else f"{USUAL_DAYS:g} days, unless deadline says otherwise"
-    return f"fewest nodes, a power of two, that hold the model and end within {limit}"
+    limit = "the deadline" if q.deadline else f"{USUAL_DAYS:g} days"
+    return f"fewest nodes (a power of two) that hold it and end within {limit}"
 
 
-def _batch_words(q: Question, tokens: float) -> str:
+def _batch_words(q: Question) -> str:
     if q.global_batch is not None:
         return "as asked"
-    return f"{BATCH_LAW} for {format_tokens(tokens)}, rounded to a power of two of the devices"
+    return f"{BATCH_LAW}, x a power of two of the devices"
 
 
 def _estimate(q: Question, runs: Runs | None, chosen: Choice) -> SizingEstimate:
@@ -205,6 +252,7 @@ def _estimate(q: Question, runs: Runs | None, chosen: Choice) -> SizingEstimate:
         loss = float(chosen.allocation.loss)
     bowl = bowl_of(q, shape, tokens, runs, chosen.devices, chosen.batch)
     others, left_out = other_laws(q, shape, tokens)
+    best, loss_band, because = band_of(q, n, compute)
     unique = q.facts.get("unique_tokens")
     epochs = None if unique is None else tokens / float(unique)
     warnings = [
@@ -245,11 +293,23 @@ def _estimate(q: Question, runs: Runs | None, chosen: Choice) -> SizingEstimate:
         carbon_kg=None if run is None else run.carbon_kg,
         achieved_flops_per_device=None if run is None else run.mfu["exact"] * run.peak_flops,
         mfu=None if run is None else run.mfu["exact"],
+        serving=chosen.serving,
+        total_cost_usd=_total(run, chosen.serving),
+        band=best,
+        loss_band=loss_band,
+        band_because=because,
         bowl=bowl,
         others=others,
         left_out=left_out,
         warnings=tuple(dict.fromkeys(warnings)),
     )
+
+
+def _total(run: TrainingEstimate | None, serving: ServingBill | None) -> float | None:
+    """Dollars of both bills; None without a price."""
+    if run is None or run.cost_usd is None:
+        return None
+    return float(run.cost_usd) + (0.0 if serving is None else float(serving.cost_usd or 0))
 
 
 def _law_warnings(q: Question, compute: float, n: float, tokens: float, epochs: float | None) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from tfsim.models.spec import ModelSpec
 from tfsim.plain import plain, plain_fields
-from tfsim.scaling import Allocation, Law
+from tfsim.scaling import Allocation, Band, Law, Range
+from tfsim.serving import ServingEstimate
 from tfsim.sizing.budget import Budget
 from tfsim.sizing.shapes import ModelShape
 from tfsim.training import TrainingEstimate
@@ -19,9 +20,10 @@ from tfsim.units import format_count, format_money, format_time, format_tokens
 class BowlSize:
     """A model of ``factor`` times the answer's N, as a shape of its own, on the same devices.
 
-    ``tokens``, ``extra_compute`` (a share, in the law's FLOPs), ``days``, ``cost_usd``: to the same loss; infinite where
-    no amount of data reaches it, None without a system (or price). ``loss_same_budget``: with what the answer spends
-    (device-hours on a system, else FLOPs) spent on this size.
+    ``tokens``, ``extra_compute`` (a share, in the law's FLOPs), ``days`` of training, ``cost_usd`` (serving included
+    where it is asked): to the same loss; infinite where no amount of data reaches it, None without a system (or price).
+    ``loss_same_budget``: with what the answer spends (device-hours on a system, else FLOPs) spent on this size, NaN
+    where serving takes it all.
     """
 
     factor: float
@@ -54,18 +56,45 @@ class OtherLaw:
 
 
 @dataclass(frozen=True)
+class ServingBill:
+    """What serving ``tokens`` (prompts and answers) over the model's life takes, and the model that ignores it.
+
+    ``estimate``: of one replica group under steady load, whose device-seconds per token are charged.
+    ``alone_parameters``, ``alone_tokens``: the model without this demand; ``alone_device_hours``: what it takes
+    to train and serve that one, ``alone_loss`` its loss (of a fixed budget: after serving is paid, NaN where nothing
+    is left to train it).
+    """
+
+    tokens: float
+    device_hours: float
+    cost_usd: float | None
+    estimate: ServingEstimate
+    alone_parameters: int
+    alone_tokens: float
+    alone_device_hours: float
+    alone_loss: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return plain_fields(self)
+
+
+@dataclass(frozen=True)
 class SizingEstimate:
     """A model, its tokens and its loss, by ``law``, and on a system what training takes.
 
     - ``asked``: the question in words; ``budget``: what was to be spent, None when not asked so;
     - ``allocation``: the law's own optimum, in its own counts, before it became a shape; None where N was given;
-    - ``shape``, ``model``: the architecture; ``parameters``, ``active_parameters``, ``law_parameters``: all, those that a
-      token uses, and N as the law counts it;
+    - ``shape``, ``model``: the architecture; ``parameters``, ``active_parameters``, ``law_parameters``: all, those
+      that a token uses, and N as the law counts it;
     - ``tokens``, ``tokens_per_parameter`` (D / N as the law counts), ``loss`` (None where the law states none),
       ``epochs`` (None without ``unique_tokens``);
     - ``compute``: training FLOPs in the law's count; ``exact_flops``: in the architecture's own (tfsim.count);
     - ``training``: the run on the system, None without one; ``devices_because``, ``batch_because``: how those were
       chosen; ``achieved_flops_per_device``: exact model FLOPs per second;
+    - ``serving``: the bill of ``serve_tokens``; ``total_cost_usd``: both bills;
+    - ``band``: quantiles of the law's best N and D for these FLOPs; ``loss_band``: of the loss of this very model;
+      ``band_because``: what they rest on, or why there are none;
     - ``bowl``: other sizes; empty for a law without a loss; ``others``, ``left_out``: the other laws, and why not;
     - ``warnings``: what to know before believing it.
     """
@@ -101,6 +130,11 @@ class SizingEstimate:
     carbon_kg: float | None
     achieved_flops_per_device: float | None
     mfu: float | None
+    serving: ServingBill | None
+    total_cost_usd: float | None
+    band: Band | None
+    loss_band: Range | None
+    band_because: str
     bowl: tuple[BowlSize, ...]
     others: tuple[OtherLaw, ...]
     left_out: Mapping[str, str]
@@ -108,8 +142,9 @@ class SizingEstimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        shown = plain_fields(self, leave_out=("model", "allocation", "law"))
+        shown = plain_fields(self, leave_out=("model", "allocation", "law", "band"))
         shown["law"] = self.law.name
+        shown["band"] = None if self.band is None else plain_fields(self.band, leave_out=("law",))
         shown["allocation"] = None if self.allocation is None else _allocated(self.allocation)
         return shown
 

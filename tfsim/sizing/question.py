@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfsim.errors import InputError, quote
-from tfsim.scaling import DEFAULT, PARAMETER_COUNTS, Law, law
+from tfsim.scaling import DEFAULT, PARAMETER_COUNTS, Law, law, list_laws
 from tfsim.scaling.conventions import positive
 from tfsim.scaling.laws import CURVES, FORMS, TRACKS, facts_given, facts_of
 from tfsim.sizing.budget import Budget, read_budget
@@ -35,6 +35,7 @@ class Question:
     facts: Mapping[str, Any]
     architecture: Architecture
     global_batch: int | None
+    serve_tokens: float | None
 
     @property
     def spends_hours(self) -> bool:
@@ -74,6 +75,15 @@ def read_law(name: object, unique_tokens: object, experts: object, bits: object)
     return found
 
 
+def of_mixtures(found: Law) -> bool:
+    """Whether a law is about mixtures of experts."""
+    return bool({"experts", "sparsity", "granularity"} & set(FORMS[found.form].facts))
+
+
+def _mixture_laws() -> list[str]:
+    return [name for name in list_laws() if of_mixtures(law(name)) and law(name).form in CURVES]
+
+
 def read_facts(found: Law, arch: Architecture, unique_tokens: Any, bits: Any, granularity: Any) -> dict[str, Any]:
     """The facts that the law takes: those given, and those that the architecture has. Raises: InputError."""
     asked = {"unique_tokens": unique_tokens, "bits": bits, "granularity": granularity}
@@ -106,6 +116,7 @@ def read_question(
     bits: Any,
     granularity: Any,
     global_batch: Any,
+    serve_tokens: Any,
     plan: Any,
 ) -> Question:
     """The question of these arguments. Raises: InputError naming the argument that is wrong or at odds with others."""
@@ -117,8 +128,9 @@ def read_question(
     target = None if loss is None else positive(loss, "loss")
     if target is not None and not isinstance(target, int | float):
         raise InputError("loss: must be one number")
+    served = amount(serve_tokens, "tokens", "serve_tokens", least=1)
     if system is None:
-        needs = {"devices": count, "deadline": end, "global_batch": global_batch}
+        needs = {"devices": count, "deadline": end, "global_batch": global_batch, "serve_tokens": served}
         for name, value in needs.items():
             if value is not None:
                 raise InputError(f"{name}: is about a system: name it with system")
@@ -133,10 +145,16 @@ def read_question(
     _one_question(money, n, d, target)
     arch = _architecture(seq_len, vocab_size, experts, top_k, plan)
     found = read_law(law_name, unique_tokens, experts, bits)
+    if arch.experts > 1 and not of_mixtures(found):
+        raise InputError(f"experts: law {found.name} is of dense models: choose from {', '.join(_mixture_laws())}")
     batch = amount(global_batch, "count", "global_batch", whole=True, least=1)
     unique = amount(unique_tokens, "tokens", "unique_tokens", least=1)
     facts = read_facts(found, arch, unique, bits, granularity)
-    return Question(money, n, d, target, count, end, found, facts, arch, batch)
+    if served is not None and found.form not in CURVES:
+        raise InputError(f"serve_tokens: law {found.name} gives no loss L(N, D), which this needs")
+    if served is not None and sum(x is not None for x in (money, n, d, target)) > 1:
+        raise InputError("serve_tokens: is about choosing N: give one of budget, params, tokens and loss")
+    return Question(money, n, d, target, count, end, found, facts, arch, batch, served)
 
 
 def _one_question(budget: Any, params: Any, tokens: Any, loss: Any) -> None:
@@ -153,6 +171,12 @@ def _one_question(budget: Any, params: Any, tokens: Any, loss: Any) -> None:
     )
 
 
+def _needed(value: Any, name: str) -> int:
+    if value is None:
+        raise InputError(f"{name}: is missing")
+    return int(value)
+
+
 def _architecture(seq_len: Any, vocab_size: Any, experts: Any, top_k: Any, plan: Any) -> Architecture:
     many = amount(experts, "count", "experts", whole=True, least=2) or 1
     if many == 1 and top_k is not None:
@@ -162,8 +186,8 @@ def _architecture(seq_len: Any, vocab_size: Any, experts: Any, top_k: Any, plan:
         raise InputError(f"top_k: {chosen} is more than the {many} experts")
     degrees = plan if isinstance(plan, Mapping) else {}
     return Architecture(
-        vocab_size=int(amount(vocab_size, "count", "vocab_size", whole=True, least=1)),
-        seq_len=int(amount(seq_len, "tokens", "seq_len", whole=True, least=1)),
+        vocab_size=_needed(amount(vocab_size, "count", "vocab_size", whole=True, least=1), "vocab_size"),
+        seq_len=_needed(amount(seq_len, "tokens", "seq_len", whole=True, least=1), "seq_len"),
         experts=int(many),
         top_k=int(chosen),
         tp=int(amount(degrees.get("tp", 1), "count", "plan.tp", whole=True, least=1)),

@@ -7,16 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfsim.economics import SECONDS_PER_HOUR, Rates
+from tfsim.economics import SECONDS_PER_HOUR, Rates, money
 from tfsim.errors import InputError
 from tfsim.hardware import System
 from tfsim.scaling import recipe
+from tfsim.serving import ServingEstimate, serve
 from tfsim.sizing.shapes import ModelShape
 from tfsim.software import precision
 from tfsim.training import TrainingEstimate, train
 
 BATCH_LAW = "steplaw-2025-batch"
 USUAL_DAYS = 60.0  # as long as the pre-training of the largest published models took (Llama 3 405B: 54 days)
+MOST_SERVING = 1024  # devices of one replica: a model that needs more is not served
 GUESSED_MFU = 0.4  # only where to begin looking
 
 
@@ -31,11 +33,12 @@ class Runs:
     software: str
     plan: Mapping[str, Any] | str
     _found: dict[Any, TrainingEstimate] = field(default_factory=dict, repr=False)
+    _served: dict[ModelShape, ServingEstimate] = field(default_factory=dict, repr=False)
 
     @property
-    def guessed_rate(self) -> float:
-        """FLOP/s of one device to begin looking with."""
-        return GUESSED_MFU * self.system.device.matmul_peak(precision(self.precision).matmul).flop_per_s
+    def peak(self) -> float:
+        """Dense FLOP/s of one device."""
+        return self.system.device.matmul_peak(precision(self.precision).matmul).flop_per_s
 
     def step(self, shape: ModelShape, devices: int, batch: int) -> TrainingEstimate:
         """One step of the best plan (or the plan asked for). Raises: InputError when no plan is possible."""
@@ -53,14 +56,42 @@ class Runs:
         model = shape.spec(model_name(shape))
         return train(model, self.system, devices=devices, global_batch=batch, **how, **more)
 
+    def serving(self, shape: ModelShape) -> ServingEstimate:
+        """The shape served with the best plan on the fewest nodes (a power of two) that hold it, requests as
+        tfsim.serve's default. Raises: InputError when all devices of the system do not hold it."""
+        if shape not in self._served:
+            devices: int | None = self.system.devices_per_node
+            model = shape.spec(model_name(shape))
+            while devices is not None:
+                found = serve(model, self.system, devices=devices, **self.charges)
+                if found.fits:
+                    break
+                devices = self.more_devices(devices) if devices < MOST_SERVING else None
+            else:
+                raise InputError(f"serve_tokens: {self.system.name} cannot hold {model.name} to serve it")
+            self._served[shape] = found
+        return self._served[shape]
+
+    def serving_device_s(self, shape: ModelShape) -> float:
+        """Device-seconds per token served, prompts and answers alike."""
+        found = self.serving(shape)
+        return float(found.devices / found.total_tokens_per_s)
+
     def affordable_tokens(self, shape: ModelShape, devices: int, batch: int, device_s: float) -> float:
         """Tokens that so many device-seconds buy, not rounded to steps."""
-        return device_s * self.step(shape, devices, batch).tokens_per_s_per_device
+        return device_s * float(self.step(shape, devices, batch).tokens_per_s_per_device)
+
+    def usd(self, device_s: float) -> float | None:
+        """Dollars for so many device-seconds; None without a price."""
+        price = self.rates.price_usd_per_device_hour
+        return None if price is None else float(money(hours(device_s), price))
 
     def price(self) -> float:
         """Dollars per device-hour. Raises: InputError when nobody published one."""
         if self.rates.price_usd_per_device_hour is None:
             raise InputError(f"budget: dollars need a price: {self.rates.price_source}")
+        if not self.rates.price_usd_per_device_hour > 0:
+            raise InputError("price: dollars buy no device-hours that cost nothing: give a price or device-hours")
         return float(self.rates.price_usd_per_device_hour)
 
     def devices_for(self, device_s: float, seconds: float) -> int:
@@ -68,9 +99,9 @@ class Runs:
         Powers of two divide batches, heads and layers."""
         node = self.system.devices_per_node
         nodes = max(1, math.ceil(device_s / (seconds * node) * (1 - 1e-9)))
-        wanted = node * 2 ** math.ceil(math.log2(nodes))
+        wanted = node << (nodes - 1).bit_length()
         most = self.system.most_devices
-        return wanted if most is None or wanted <= most else node * 2 ** int(math.log2(max(1, most // node)))
+        return wanted if most is None or wanted <= most else node << (max(1, most // node).bit_length() - 1)
 
     def more_devices(self, devices: int) -> int | None:
         """Twice as many, where the system joins so many."""
@@ -109,8 +140,8 @@ def hours(device_s: float) -> float:
 def solve(following: Callable[[float], float], start: float, tolerance: float = 2e-3) -> float:
     """x where following(x) = x, to ``tolerance`` (both are logarithms of N).
 
-    ``following`` may jump (plans and shapes are discrete) but grows by less than x does, so the difference falls and has
-    one root: it is bracketed from where the first step leads, then narrowed (Brent).
+    ``following`` may jump (plans and shapes are discrete) but grows by less than x does, so the difference falls and
+    has one root: it is bracketed from where the first step leads, then narrowed (Brent).
     """
     from scipy.optimize import brentq
 

@@ -6,29 +6,30 @@ queries with up to 8 KV heads, and a width / depth that grows with size as in th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tfsim.errors import InputError
 from tfsim.models.spec import ModelSpec
 from tfsim.scaling import Law
-from tfsim.units import format_count
+from tfsim.units import format_count, where
 
 # ln(d_model / n_layers) = _ASPECT_LEVEL + _ASPECT_GROWTH ln(parameters less embeddings): least squares over the zoo's
 # decoders of softmax attention and dense FFNs from 30M parameters on (tests/sizing refits them; 57 at 100M, 142 at
 # 70B). Published models scatter around it by a factor of 1.35 (one standard deviation).
 _ASPECT_LEVEL, _ASPECT_GROWTH, _ASPECT_SCATTER = 1.446, 0.1407, 0.30
 _FFN_RATIO, _FFN_SCATTER = 8 / 3, 0.10  # SwiGLU's width at the FLOPs of a plain FFN of 4 d_model (Shazeer 2020)
-_CLOSENESS = 0.004  # how far a count may be off before it weighs as much as one scatter
+_CLOSENESS = 0.007  # how far a count may be off before it weighs as much as one scatter
 MOST_OFF = 0.02  # no shape is given whose count is further off than this
 MOST_KV_HEADS = 8
 TIED_BELOW = 4e9  # parameters: smaller published models share the two tables (Llama 3.2, Qwen2.5, Gemma)
-_LAYERS = np.array([*range(2, 32, 2), *range(32, 129, 4), *range(136, 513, 8)], float)
-_WIDTHS = np.array([*range(128, 2048, 128), *range(2048, 4096, 512), *range(4096, 65_537, 1024)], float)
+_LAYERS = np.array([*range(2, 16), *range(16, 32, 2), *range(32, 129, 4), *range(136, 513, 8)], float)
+_WIDTHS = np.array(
+    [*range(128, 2048, 128), *range(2048, 4096, 512), *range(4096, 32_768, 1024), *range(32_768, 131_073, 2048)], float
+)
 _WIDE = 2048  # from here heads are 128 wide and the FFN a multiple of 256
 
 
@@ -62,14 +63,9 @@ class ModelShape:
     top_k: int = 1
 
     @property
-    def _table(self) -> Any:
+    def table(self) -> Any:
+        """Parameters of one token table."""
         return self.vocab_size * self.d_model
-
-    @property
-    def _untied(self) -> Any:
-        return np.where(self.tied_embeddings, 0, self._table) if np.ndim(self.d_model) else (
-            0 if self.tied_embeddings else self._table
-        )  # fmt: skip
 
     @property
     def idle(self) -> Any:
@@ -87,7 +83,7 @@ class ModelShape:
     @property
     def total(self) -> Any:
         """All parameters."""
-        return self.non_embedding + self._table + self._untied
+        return self.non_embedding + self.table * where(self.tied_embeddings, 1, 2)
 
     @property
     def active(self) -> Any:
@@ -97,7 +93,12 @@ class ModelShape:
     @property
     def embedding_share(self) -> float:
         """The tables' share of the parameters."""
-        return 1 - self.non_embedding / self.total
+        return float(1 - self.non_embedding / self.total)
+
+    @property
+    def dense(self) -> ModelShape:
+        """The dense model that does the work of one token, for laws that know no experts."""
+        return replace(self, experts=1, top_k=1, d_ff=self.d_ff * self.top_k)
 
     def parameters(self, count: str) -> Any:
         """N in a law's count (tfsim.scaling: law.n). C / 6D of Llama 3 is read as the parameters that matrices
@@ -107,13 +108,13 @@ class ModelShape:
         if count == "non_embedding":
             return self.non_embedding
         if count == "with_head":
-            return self.non_embedding + self._table
+            return self.non_embedding + self.table
         if count == "active":
             return self.active
         if count == "active_non_embedding":
             return self.non_embedding - self.idle
         if count == "compute_per_6d":
-            return self.non_embedding - self.idle + self._table
+            return self.non_embedding - self.idle + self.table
         if count == "flops_per_token_by_6":  # M = 72 L d^2 + 12 L d l (arXiv:2401.02954, Eq. 2)
             return self.n_layers * self.d_model * (12 * self.d_model + 2 * self.seq_len)
         raise InputError(f"law: no architecture is made of parameters counted as {count}")
@@ -128,8 +129,8 @@ class ModelShape:
 
     @property
     def exact_flops_per_token(self) -> Any:
-        """Training FLOPs per token as tfsim.count's convention `exact` has them: 3 x forward, causal attention halved."""
-        matrices = self.non_embedding - self.idle - (2 * self.n_layers + 1) * self.d_model + self._table
+        """Training FLOPs per token of the convention `exact` (tfsim.models): 3 x forward, causal attention halved."""
+        matrices = self.non_embedding - self.idle - (2 * self.n_layers + 1) * self.d_model + self.table
         attention = 2 * self.n_layers * self.n_heads * self.d_head * self.seq_len
         return 3 * (2 * matrices + attention)
 
@@ -181,16 +182,10 @@ def shape_of(parameters: float, count: str, architecture: Architecture) -> Model
             + (np.log(grid.d_model / grid.n_layers / width) / _ASPECT_SCATTER) ** 2
             + (np.log(ffn) / _FFN_SCATTER) ** 2
         )
-    best = int(np.argmin(score))
-    if not abs(counts[best] / parameters - 1) <= MOST_OFF:
-        words = f"with vocabulary {architecture.vocab_size:,}"
-        if parameters < counts.min():
-            smallest = f"the smallest {words} has {format_count(float(counts.min()))}"
-            raise InputError(
-                f"no shape of {format_count(parameters)} parameters: {smallest}; raise the budget or lower vocab_size"
-            )
-        most = f"{format_count(float(counts.max()))} is the largest {words}"
-        raise InputError(f"no shape of {format_count(parameters)} parameters ({most}) divides by the plan")
+    near = np.abs(counts / parameters - 1) <= MOST_OFF
+    if not near.any():
+        raise _no_shape(parameters, counts, architecture)
+    best = int(np.argmin(np.where(near, score, np.inf)))
     return ModelShape(
         **{name: int(getattr(grid, name)[best]) for name in _DIMENSIONS},
         vocab_size=grid.vocab_size,
@@ -199,6 +194,20 @@ def shape_of(parameters: float, count: str, architecture: Architecture) -> Model
         experts=grid.experts,
         top_k=grid.top_k,
     )
+
+
+def _no_shape(parameters: float, counts: Any, wanted: Architecture) -> InputError:
+    size, words = format_count(parameters), f"vocabulary {wanted.vocab_size:,}"
+    least, most = float(counts.min()), float(counts.max())
+    if parameters < least:
+        return InputError(
+            f"no shape of {size} parameters: the smallest with {words} has {format_count(least)};"
+            " raise the budget or lower vocab_size"
+        )
+    if parameters > most:
+        return InputError(f"no shape of {size} parameters: the largest with {words} has {format_count(most)}")
+    near = format_count(float(counts[np.argmin(np.abs(np.log(counts / parameters)))]))
+    return InputError(f"no shape of {size} parameters with {words}, tp {wanted.tp}, pp {wanted.pp}: {near} is nearest")
 
 
 _DIMENSIONS = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_ff")
@@ -226,15 +235,13 @@ def _candidates(wanted: Architecture) -> ModelShape:
     if not good.any():
         raise InputError(f"plan: no shape divides by tp {wanted.tp} and pp {wanted.pp}")
 
-    def pick(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        return x[good]
-
-    fixed = {"vocab_size": wanted.vocab_size, "seq_len": wanted.seq_len, "experts": wanted.experts}
+    columns = {"d_model": d, "n_layers": layers, "n_heads": heads, "n_kv_heads": kv, "d_head": d_head, "d_ff": d_ff}
     untied = ModelShape(
-        *(pick(x) for x in (d, layers, heads, kv, d_head, d_ff)),
+        **{name: values[good] for name, values in columns.items()},
+        vocab_size=wanted.vocab_size,
         tied_embeddings=np.zeros(int(good.sum()), bool),
+        seq_len=wanted.seq_len,
+        experts=wanted.experts,
         top_k=wanted.top_k,
-        **fixed,
     )
-    tied = untied.total - untied.vocab_size * untied.d_model < TIED_BELOW
-    return ModelShape(**{**untied.__dict__, "tied_embeddings": tied})
+    return replace(untied, tied_embeddings=untied.total - untied.table < TIED_BELOW)
