@@ -102,13 +102,13 @@ def _how_sure(e: SizingEstimate) -> Table:
             "": "loss",
             "here": "-" if e.loss is None else f"{e.loss:.3f}",
             own: "-" if loss is None else f"{loss.low:.3f} to {loss.high:.3f} (median {loss.middle:.3f})",
-            laws: "losses of different data do not compare",
+            laws: "not comparable: other data",
         },
     ]
     note = (
-        f"The band of {e.law.name}: {e.band_because}. It says how far chance in the runs moves the best N and D (and the "
-        "loss of this model), not whether the law still holds far beyond them; the spread between laws, each fitted on "
-        "other runs, is the wider and more honest of the two there."
+        f"The band of {e.law.name}: {e.band_because}. It says how far chance in the runs moves the best N and D (and "
+        "the loss of this model), not whether the law still holds far beyond them; the spread between laws, most "
+        "fitted on other runs, is the wider and more honest of the two there."
     )
     return Table("How sure", rows, note)
 
@@ -161,7 +161,7 @@ def sizing_terms(e: SizingEstimate) -> dict[str, str]:
         "D": e.law.d,
         f"C of {e.law.name}": flops.get(e.law.c, e.law.c.replace("_", " ")),
         "loss": f"{e.law.loss}; losses of laws fitted on other data or tokenizers do not compare",
-        "counts (of other laws)": "each law is asked for this run's FLOPs in its own count of C and answers in its own N; "
+        "counts": "each other law is asked for this run's FLOPs in its own count of C and answers in its own N; "
         "'all parameters' is the whole of a shape of that N",
         "80 %": "from the 10th to the 90th percentile, each quantity by itself",
         "source of the law": e.law.source,
