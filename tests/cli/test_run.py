@@ -58,7 +58,7 @@ def check_reports(folder: Path) -> None:
 def test_every_scenario_answers(name: str, run_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", name, "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert any(found[question] is not None for question in ("train", "serve", "compare"))
+    assert any(found[question] is not None for question in ("train", "serve", "compare", "size"))
     for part in ("train", "serve"):
         assert found[part] is None or found[part]["fits"] is True
     assert not list(run_in.iterdir())  # reports only when asked for

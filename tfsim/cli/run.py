@@ -53,9 +53,9 @@ def run(
     if result.compare is not None:
         print_comparison(result.compare)
     if result.size is not None:
-        from tfsim.cli.size import print_sizing_tables
+        from tfsim.cli.size import print_tables
 
-        print_sizing_tables(result.size.estimate)
+        print_tables(result.size.estimate)
     for path in write_report_files(result, out or Path("tfsim-reports"), scenario):
         print(f"Report: {path}")
 

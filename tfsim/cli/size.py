@@ -75,7 +75,8 @@ def size(
     plan = {name: value for name, value in {"tp": tp, "pp": pp}.items() if value is not None}
     asked: dict[str, Any] = {
         "budget": budget, "system": on, "devices": devices, "deadline": deadline, "params": params, "tokens": tokens,
-        "loss": loss, "law": law, "seq_len": seq_len, "vocab_size": vocab_size, "unique_tokens": unique_tokens, "serve_tokens": serve_tokens,
+        "loss": loss, "law": law, "seq_len": seq_len, "vocab_size": vocab_size, "unique_tokens": unique_tokens,
+        "serve_tokens": serve_tokens,
         "experts": experts, "top_k": top_k, "granularity": granularity, "bits": bits, "global_batch": global_batch,
         "plan": plan or "auto", "precision": precision, "software": software,
     }  # fmt: skip
@@ -137,20 +138,20 @@ def print_sizing(answer: "SizingAnswer", out_model: Path | None = None) -> None:
 
     e = answer.estimate
     print_sections(sizing_sections(e), title=sizing_title(e))
-    print_sizing_tables(e)
+    print_tables(e)
     if e.training is not None:
         screen().print(f"Confidence: {e.training.confidence}", style="dim")
     if out_model is not None:
         screen().print(f"Model: {out_model}" + train_words(answer, out_model), style="dim", soft_wrap=True)
 
 
-def print_sizing_tables(e: "SizingEstimate") -> None:
+def print_tables(e: "SizingEstimate") -> None:
     """Other sizes and other laws."""
     from tfsim.cli.screen import print_grid
     from tfsim.reports.sizing import bowl_rows, law_rows, laws_summary
 
     if rows := bowl_rows(e):
-        print_grid(rows, title="Other sizes")
+        print_grid(rows, title="Other sizes: to the same loss, and what the same spending reaches")
     if rows := law_rows(e):
         print_grid(rows, title=f"Other laws: {laws_summary(e)}")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfsim.economics import JOULES_PER_KWH
 from tfsim.reports.summary import Bar, Fact, Section, rate_words, training_plan
+from tfsim.scaling import law
 from tfsim.units import (
     format_carbon,
     format_count,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tfsim.training import TrainingEstimate
 
 # One or two of each kind of law, for a screen; a report shows all.
+COUNTS = {"compute_per_6d": "C / 6D", "flops_per_token_by_6": "M / 6"}  # no parameters, but what stands for them
 SHOWN_LAWS = ("besiroglu-2024", "chinchilla-1", "chinchilla-3", "muennighoff-2023", "porian-tuned", "llama-3",
               "deepseek-2024", "minicpm-2024", "kaplan")  # fmt: skip
 
@@ -61,11 +63,11 @@ def _model(e: SizingEstimate) -> Section:
     own = [] if e.law_parameters == e.parameters else [f"{format_count(e.law_parameters)} as the law counts"]
     epochs = [] if e.epochs is None else [f"{e.epochs:.3g} epochs"]
     band = () if e.loss_band is None else (f"80 %: {e.loss_band.low:.3f} to {e.loss_band.high:.3f}",)
-    loss = [] if e.loss is None else [Fact("loss", (f"{e.loss:.3f} {_loss_unit(e)}".strip(), *band))]
+    loss = [] if e.loss is None else [Fact("loss", (f"{e.loss:.3f}", *band))]
     return Section(
         f"Model: {e.model.name}",
         (
-            Fact("law", (e.law.name, e.convention)),
+            Fact("law", (e.law.name, f"N {e.law.n}", f"D {e.law.d}", f"C {e.law.c}", f"loss {e.law.loss}")),
             Fact("parameters", (format_count(e.parameters, 4), *active, *own), _tables(e)),
             Fact("shape", shape_words(e.shape)),
             Fact("tokens", (format_tokens(e.tokens, 4), f"{e.tokens_per_parameter:.3g} per parameter", *epochs)),
@@ -73,8 +75,8 @@ def _model(e: SizingEstimate) -> Section:
             Fact("band", _band_words(e)),
             Fact(
                 "FLOPs",
-                (f"{format_flops(e.compute)} as the law counts ({e.law.c})", f"{format_flops(e.exact_flops)} exact"),
-                f"of this architecture at {e.seq_len:,} tokens, {e.exact_flops / e.compute:.3f}x",
+                (f"{format_flops(e.compute)} {e.law.c}, as the law counts", f"{format_flops(e.exact_flops)} exact"),
+                f"x{e.exact_flops / e.compute:.3f} at {e.seq_len:,} tokens",
             ),
         ),
     )
@@ -88,16 +90,12 @@ def _band_words(e: SizingEstimate) -> tuple[str, ...]:
     return (
         f"best N {format_count(float(n.low))} to {format_count(float(n.high))}",
         f"D {format_count(float(d.low))} to {format_tokens(float(d.high))}",
-        f"80 %, {e.band_because}",
+        f"80 % of {e.band.draws:,} refits" if e.band.draws else f"80 %, {e.band_because}",
     )
 
 
 def _tables(e: SizingEstimate) -> str:
     return f"{format_percent(e.shape.embedding_share)} of them token tables"
-
-
-def _loss_unit(e: SizingEstimate) -> str:
-    return "" if e.law.loss == "not stated" else e.law.loss
 
 
 def _training(e: SizingEstimate, run: TrainingEstimate) -> Section:
@@ -131,7 +129,7 @@ def _training(e: SizingEstimate, run: TrainingEstimate) -> Section:
             ),
         ),
         Fact("memory", (run.verdict,), tone="good" if run.fits else "bad"),
-        Fact("at", rate_words(run.rates), tone="note"),
+        Fact("at", rate_words(run.rates)[:1], tone="note"),
     ]
     return Section(f"Training: {run.devices:,} devices of {run.system}", tuple(items))
 
@@ -201,10 +199,10 @@ def law_rows(e: SizingEstimate, names: tuple[str, ...] | None = SHOWN_LAWS) -> l
         {
             "law": o.law,
             "N": format_count(o.parameters),
-            "counts": o.n,
+            "counts": COUNTS.get(o.n, o.n),
             "all parameters": format_count(o.total_parameters),
             "tokens": format_count(o.tokens),
-            "C": f"{o.compute:.2e} {o.c}".replace("e+", "e"),
+            "C": f"{o.compute:.2e} {o.c.replace('m_times_d', 'MD')}".replace("e+", "e"),
             "loss": "-" if o.loss is None else f"{o.loss:.3f}",
         }
         for o in e.others
@@ -214,7 +212,7 @@ def law_rows(e: SizingEstimate, names: tuple[str, ...] | None = SHOWN_LAWS) -> l
 
 def laws_summary(e: SizingEstimate) -> str:
     """The spread over all laws in one line."""
-    sizes = sorted((o.total_parameters, o.law) for o in e.others)
+    sizes = sorted((o.total_parameters, o.law) for o in e.others if not law(o.law).instead)
     if not sizes:
         return "no other law applies"
     (low, least), (high, most) = sizes[0], sizes[-1]

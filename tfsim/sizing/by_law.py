@@ -154,9 +154,6 @@ def other_laws(q: Question, shape: ModelShape, tokens: float) -> tuple[tuple[Oth
         if entry.domain != "text":
             left_out[name] = f"is about {entry.domain}"
             continue
-        if entry.instead:
-            left_out[name] = f"is for comparison with its source: use {entry.instead}"
-            continue
         missing = [f for f in FORMS[entry.form].facts if f not in ("unique_tokens", "experts", *q.facts)]
         if entry.form == "sparse" and q.architecture.experts > 1:
             missing = []

@@ -84,6 +84,9 @@ def size(
     runs = None
     if system is not None:
         charges = {"price": price, "power": power, "pue": pue, "carbon": carbon}
+        for name, value in charges.items():
+            if value is not None and not isinstance(value, str | int | float):
+                raise InputError(f"{name}: {quote(value)} is not one number, nor text with a unit")
         runs = Runs(require_system(system), rates(system, **charges), charges, precision, software, plan)
     return _estimate(q, runs, _choose(q, runs))
 
@@ -125,7 +128,7 @@ def _placed(q: Question, runs: Runs, shape: ModelShape, tokens: float, found: Al
         if more is None:
             break
         devices = more
-    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q, tokens))
+    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q))
 
 
 def _by_hours(q: Question, runs: Runs) -> Choice:
@@ -197,10 +200,12 @@ def _solved(q: Question, runs: Runs, device_s: float, devices: int) -> Choice:
     else:
         shape = shape_of(math.exp(solve(following, math.log(n))), q.law.n, q.architecture)
     tokens = _whole_steps(q, runs, shape, devices, batch, device_s)
+    if q.tokens is not None:
+        tokens = min(tokens, q.tokens)  # shapes come in steps: some of the budget may be left
     found = None
     if q.params is None and q.tokens is None:
         found = best_parameters(q, float(shape.flops_per_token(q.law)) * tokens)
-    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q, d))
+    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q))
 
 
 def _whole_steps(q: Question, runs: Runs, shape: ModelShape, devices: int, batch: int, device_s: float) -> float:
@@ -224,14 +229,14 @@ def _first_guess(q: Question, flops: float) -> tuple[float, float]:
 def _devices_words(q: Question) -> str:
     if q.devices is not None:
         return "as asked"
-    limit = "the deadline" if q.deadline else f"{USUAL_DAYS:g} days, unless deadline says otherwise"
-    return f"fewest nodes, a power of two, that hold the model and end within {limit}"
+    limit = "the deadline" if q.deadline else f"{USUAL_DAYS:g} days"
+    return f"fewest nodes (a power of two) that hold it and end within {limit}"
 
 
-def _batch_words(q: Question, tokens: float) -> str:
+def _batch_words(q: Question) -> str:
     if q.global_batch is not None:
         return "as asked"
-    return f"{BATCH_LAW} for {format_tokens(tokens)}, rounded to a power of two of the devices"
+    return f"{BATCH_LAW}, x a power of two of the devices"
 
 
 def _estimate(q: Question, runs: Runs | None, chosen: Choice) -> SizingEstimate:

@@ -160,6 +160,12 @@ def _one_question(budget: Any, params: Any, tokens: Any, loss: Any) -> None:
     )
 
 
+def _needed(value: Any, name: str) -> int:
+    if value is None:
+        raise InputError(f"{name}: is missing")
+    return int(value)
+
+
 def _architecture(seq_len: Any, vocab_size: Any, experts: Any, top_k: Any, plan: Any) -> Architecture:
     many = amount(experts, "count", "experts", whole=True, least=2) or 1
     if many == 1 and top_k is not None:
@@ -169,8 +175,8 @@ def _architecture(seq_len: Any, vocab_size: Any, experts: Any, top_k: Any, plan:
         raise InputError(f"top_k: {chosen} is more than the {many} experts")
     degrees = plan if isinstance(plan, Mapping) else {}
     return Architecture(
-        vocab_size=int(amount(vocab_size, "count", "vocab_size", whole=True, least=1)),
-        seq_len=int(amount(seq_len, "tokens", "seq_len", whole=True, least=1)),
+        vocab_size=_needed(amount(vocab_size, "count", "vocab_size", whole=True, least=1), "vocab_size"),
+        seq_len=_needed(amount(seq_len, "tokens", "seq_len", whole=True, least=1), "seq_len"),
         experts=int(many),
         top_k=int(chosen),
         tp=int(amount(degrees.get("tp", 1), "count", "plan.tp", whole=True, least=1)),

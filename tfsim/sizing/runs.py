@@ -90,6 +90,8 @@ class Runs:
         """Dollars per device-hour. Raises: InputError when nobody published one."""
         if self.rates.price_usd_per_device_hour is None:
             raise InputError(f"budget: dollars need a price: {self.rates.price_source}")
+        if not self.rates.price_usd_per_device_hour > 0:
+            raise InputError("price: dollars buy no device-hours that cost nothing: give a price or device-hours")
         return float(self.rates.price_usd_per_device_hour)
 
     def devices_for(self, device_s: float, seconds: float) -> int:

@@ -22,12 +22,14 @@ from tfsim.units import format_count, where
 # 70B). Published models scatter around it by a factor of 1.35 (one standard deviation).
 _ASPECT_LEVEL, _ASPECT_GROWTH, _ASPECT_SCATTER = 1.446, 0.1407, 0.30
 _FFN_RATIO, _FFN_SCATTER = 8 / 3, 0.10  # SwiGLU's width at the FLOPs of a plain FFN of 4 d_model (Shazeer 2020)
-_CLOSENESS = 0.004  # how far a count may be off before it weighs as much as one scatter
+_CLOSENESS = 0.007  # how far a count may be off before it weighs as much as one scatter
 MOST_OFF = 0.02  # no shape is given whose count is further off than this
 MOST_KV_HEADS = 8
 TIED_BELOW = 4e9  # parameters: smaller published models share the two tables (Llama 3.2, Qwen2.5, Gemma)
-_LAYERS = np.array([*range(2, 32, 2), *range(32, 129, 4), *range(136, 513, 8)], float)
-_WIDTHS = np.array([*range(128, 2048, 128), *range(2048, 4096, 512), *range(4096, 65_537, 1024)], float)
+_LAYERS = np.array([*range(2, 16), *range(16, 32, 2), *range(32, 129, 4), *range(136, 513, 8)], float)
+_WIDTHS = np.array(
+    [*range(128, 2048, 128), *range(2048, 4096, 512), *range(4096, 32_768, 1024), *range(32_768, 131_073, 2048)], float
+)
 _WIDE = 2048  # from here heads are 128 wide and the FFN a multiple of 256
 
 
@@ -175,16 +177,10 @@ def shape_of(parameters: float, count: str, architecture: Architecture) -> Model
             + (np.log(grid.d_model / grid.n_layers / width) / _ASPECT_SCATTER) ** 2
             + (np.log(ffn) / _FFN_SCATTER) ** 2
         )
-    best = int(np.argmin(score))
-    if not abs(counts[best] / parameters - 1) <= MOST_OFF:
-        words = f"with vocabulary {architecture.vocab_size:,}"
-        if parameters < counts.min():
-            smallest = f"the smallest {words} has {format_count(float(counts.min()))}"
-            raise InputError(
-                f"no shape of {format_count(parameters)} parameters: {smallest}; raise the budget or lower vocab_size"
-            )
-        most = f"{format_count(float(counts.max()))} is the largest {words}"
-        raise InputError(f"no shape of {format_count(parameters)} parameters ({most}) divides by the plan")
+    near = np.abs(counts / parameters - 1) <= MOST_OFF
+    if not near.any():
+        raise _no_shape(parameters, counts, architecture)
+    best = int(np.argmin(np.where(near, score, np.inf)))
     return ModelShape(
         **{name: int(getattr(grid, name)[best]) for name in _DIMENSIONS},
         vocab_size=grid.vocab_size,
@@ -193,6 +189,20 @@ def shape_of(parameters: float, count: str, architecture: Architecture) -> Model
         experts=grid.experts,
         top_k=grid.top_k,
     )
+
+
+def _no_shape(parameters: float, counts: Any, wanted: Architecture) -> InputError:
+    size, words = format_count(parameters), f"vocabulary {wanted.vocab_size:,}"
+    least, most = float(counts.min()), float(counts.max())
+    if parameters < least:
+        return InputError(
+            f"no shape of {size} parameters: the smallest with {words} has {format_count(least)};"
+            " raise the budget or lower vocab_size"
+        )
+    if parameters > most:
+        return InputError(f"no shape of {size} parameters: the largest with {words} has {format_count(most)}")
+    near = format_count(float(counts[np.argmin(np.abs(np.log(counts / parameters)))]))
+    return InputError(f"no shape of {size} parameters with {words}, tp {wanted.tp}, pp {wanted.pp}: {near} is nearest")
 
 
 _DIMENSIONS = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_ff")
