@@ -39,7 +39,7 @@ def estimate(result: ScenarioResult) -> SizingEstimate:
 @pytest.fixture(scope="module")
 def sized() -> Sized:
     best = optimal(compute=BUDGET)
-    return Sized(float(best.parameters), float(best.tokens), BUDGET, float(best.loss or 0))
+    return Sized(float(best.parameters), float(best.tokens), BUDGET)
 
 
 def labels(figure: Figure) -> set[str]:
