@@ -50,7 +50,7 @@ def isoflops(law: Law, curve: Curve, sized: Sized, title: str, facts: Mapping[st
         for i, compute in enumerate(budgets.tolist()):
             asked = i == len(budgets) - 1
             n = float(sizes[i]) * np.geomspace(1 / _WIDTH, _WIDTH, 200)
-            loss = curve.loss(n, float(sizes[i] * tokens[i]) / n)
+            loss = np.asarray(curve.loss(n, float(sizes[i] * tokens[i]) / n))
             inside = _within(law, "compute", compute)
             axes.plot(n, loss, color=ASKED if asked else LINE, linewidth=2.2 if asked else 1.4,
                       linestyle="-" if inside else (0, (4, 2)), zorder=4 if asked else 3)  # fmt: skip

@@ -33,9 +33,8 @@ def standing_laws(e: SizingEstimate) -> list[OtherLaw]:
 def laws_spread(e: SizingEstimate) -> Spread:
     """Quantiles of N (all parameters) and D over the law in use and the others that stand."""
     others = standing_laws(e)
-    own = e.parameters if e.allocation is None else e.allocation.parameters
     names = [e.law.name, *(other.law for other in others)]
-    n = np.array([float(own), *(other.total_parameters for other in others)])
+    n = np.array([float(e.parameters), *(other.total_parameters for other in others)])
     d = np.array([e.tokens, *(other.tokens for other in others)])
     return spread_over(names, n, d)
 
@@ -126,7 +125,7 @@ def _shape_rows(e: SizingEstimate) -> list[dict[str, str]]:
     facts = {
         "layers": f"{shape.n_layers:,}",
         "d_model": f"{shape.d_model:,}",
-        "n_heads": f"{shape.n_heads:,} of {shape.d_head}",
+        "n_heads": f"{shape.n_heads:,}, each {shape.d_head} wide",
         "n_kv_heads": f"{shape.n_kv_heads:,}",
         "d_ff": f"{shape.d_ff:,} ({ffn})",
         "vocab_size": f"{shape.vocab_size:,}{', tied' if shape.tied_embeddings else ''}",
