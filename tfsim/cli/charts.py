@@ -74,7 +74,7 @@ def _sizing(e: "SizingEstimate") -> "Iterator[tuple[str, str, Figure]]":
     from tfsim.sizing.by_law import curve
     from tfsim.units import format_flops
 
-    sized = Sized(e.law_parameters, e.tokens, e.compute, e.loss)
+    sized = Sized(e.law_parameters, e.tokens, e.compute)
     surface = curve(e.law, e.facts)
     if surface is not None:
         chart = isoflops(e.law, surface, sized, f"Loss over size: {e.law.name}", e.facts)

@@ -38,7 +38,7 @@ def run(
     if json:
         from tfsim.cli.output import print_json
 
-        written = [] if out is None else _write_reports(result, out, scenario)
+        written = [] if out is None else write_report_files(result, out, scenario)
         print_json(result.to_dict() | {"reports": written})
         return
     from tfsim.cli.screen import print_comparison, print_sections
@@ -56,11 +56,12 @@ def run(
         from tfsim.cli.size import print_tables
 
         print_tables(result.size.estimate)
-    for path in _write_reports(result, out or Path("tfsim-reports"), scenario):
+    for path in write_report_files(result, out or Path("tfsim-reports"), scenario):
         print(f"Report: {path}")
 
 
-def _write_reports(result: "ScenarioResult", folder: Path, scenario: str) -> list[Path]:
+def write_report_files(result: "ScenarioResult", folder: Path, scenario: str) -> list[Path]:
+    """Draw the charts and write the Markdown and HTML reports; their paths."""
     from tfsim.cli.charts import pictures
     from tfsim.reports.render import write_reports
     from tfsim.scenario import scenario_name

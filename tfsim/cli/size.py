@@ -9,7 +9,7 @@ from tfsim.cli.options import Carbon, Json, Power, Price, Pue, Set, checked, ove
 from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
-    from tfsim.scenario import SizingAnswer
+    from tfsim.scenario import SizingAnswer, SizingQuestion
     from tfsim.sizing import SizingEstimate
 
 app = new_app()
@@ -57,6 +57,9 @@ def size(
     out_model: Annotated[
         Path | None, typer.Option(help="Write the model as YAML for tfsim train and serve.", metavar="FILE")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for a Markdown and an HTML report with charts.", metavar="DIR")
+    ] = None,
     price: Price = None,
     power: Power = None,
     pue: Pue = None,
@@ -80,18 +83,52 @@ def size(
     from tfsim.scenario import SizingQuestion, answer_sizing
 
     question = checked(SizingQuestion, asked)
-    answer = answer_sizing(question, overrides(price, power, pue, carbon, set_))
+    given = overrides(price, power, pue, carbon, set_)
+    answer = answer_sizing(question, given)
     if out_model is not None:
         from tfsim.files import write_text
         from tfsim.models.load import dump_model
 
         write_text(out_model, dump_model(answer.estimate.model))
+    reports = []
+    if out is not None:
+        rates = {"price": price, "power": power, "pue": pue, "carbon": carbon}
+        command = _command({**asked, "plan": None, "tp": tp, "pp": pp, **rates}, set_ or [])
+        reports = _write_reports(answer, question.model_copy(update={"overrides": given}), command, out)
     if json:
         from tfsim.cli.output import print_json
 
-        print_json(answer)
-    else:
-        print_sizing(answer, out_model)
+        print_json(answer.to_dict() | {"reports": reports})
+        return
+    print_sizing(answer, out_model)
+    for path in reports:
+        print(f"Report: {path}")
+
+
+def _command(asked: dict[str, Any], fields: list[str]) -> str:
+    """The command line of what was asked."""
+    import shlex
+
+    usual = {"precision": "bf16", "software": "fused"}
+    words = ["tfsim", "size"]
+    for name, value in asked.items():
+        if value is not None and value != usual.get(name):
+            words += ["--on" if name == "system" else f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join([*words, *(word for field in fields for word in ("--set", field))])
+
+
+def _write_reports(answer: "SizingAnswer", question: "SizingQuestion", command: str, folder: Path) -> list[Path]:
+    """The reports of the scenario that asks the same."""
+    from tfsim.cli.run import write_report_files
+    from tfsim.scenario import Scenario, ScenarioResult
+
+    asked = Scenario(schema=1, title=sizing_title(answer.estimate), about=f"Answered by: {command}", size=question)
+    return write_report_files(ScenarioResult(asked, size=answer), folder, "sizing")
+
+
+def sizing_title(e: "SizingEstimate") -> str:
+    """The question in words."""
+    return f"Sizing for {e.asked}" + ("" if e.system is None else f" on {e.system}")
 
 
 def print_sizing(answer: "SizingAnswer", out_model: Path | None = None) -> None:
@@ -100,8 +137,7 @@ def print_sizing(answer: "SizingAnswer", out_model: Path | None = None) -> None:
     from tfsim.reports.sizing import sizing_sections
 
     e = answer.estimate
-    where = "" if e.system is None else f" on {e.system}"
-    print_sections(sizing_sections(e), title=f"Sizing for {e.asked}{where}")
+    print_sections(sizing_sections(e), title=sizing_title(e))
     print_tables(e)
     if e.training is not None:
         screen().print(f"Confidence: {e.training.confidence}", style="dim")

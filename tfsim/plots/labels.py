@@ -23,7 +23,8 @@ Box = tuple[float, float, float, float]
 def name_points(
     axes: Axes, points: Sequence[tuple[float, float, str]], avoid: Sequence[tuple[float, float]] = (), size: float = 8.0
 ) -> None:
-    """Dots at (x, y) with their names, each at the first of a dozen places that covers no dot, name or mark (``avoid``).
+    """Dots at (x, y) with their names, each at the first of a dozen places that covers no dot, no name and no mark to
+    ``avoid``.
 
     Call it last: the places hold for the axes' limits and the figure's layout as they are.
     """

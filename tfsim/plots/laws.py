@@ -17,6 +17,7 @@ from tfsim.plots.style import INK, house_style
 from tfsim.scaling import Allocation, Law, Range, compare_laws
 from tfsim.units import Array, Number, format_count
 
+_LEADER = {"arrowstyle": "-", "color": "#BBBBBB", "linewidth": 0.6, "relpos": (0, 0.5)}
 OWN, ASKED, OTHER = COLOURS[2], COLOURS[5], "#8A8A8A"
 
 
@@ -101,8 +102,7 @@ def _curves(axes: Axes, default: Law, compute: float, facts: Mapping[str, Any]) 
     places = _apart(wanted, (high - low) / 34)
     for (n, name), place in zip(ends, places.tolist(), strict=True):
         axes.annotate(name, (budgets[-1], n), xytext=(budgets[-1] * 4, float(np.exp(place))), fontsize=7, va="center",
-                      color=OWN if name == default.name else INK, zorder=5,
-                      arrowprops={"arrowstyle": "-", "color": "#BBBBBB", "linewidth": 0.6, "relpos": (0, 0.5)})  # fmt: skip
+                      color=OWN if name == default.name else INK, zorder=5, arrowprops=_LEADER)  # fmt: skip
     axes.set_xlim(budgets[0], budgets[-1] * 10 ** (0.75 * (np.log10(budgets[-1] / budgets[0]))))
     axes.set_xticks([10.0**k for k in range(20, 1 + round(np.log10(budgets[-1])), 2)], minor=False)
     axes.xaxis.set_minor_locator(NullLocator())

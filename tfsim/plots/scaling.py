@@ -32,35 +32,35 @@ _RUNS = "runs the law was fitted on"
 
 @dataclass(frozen=True)
 class Sized:
-    """The model that is asked about, in the law's counts: N, D, training FLOPs and loss."""
+    """The model that is asked about, in the law's counts: N, D and training FLOPs."""
 
     parameters: float
     tokens: float
     compute: float
-    loss: float
 
 
 def isoflops(law: Law, curve: Curve, sized: Sized, title: str, facts: Mapping[str, Any] | None = None) -> Figure:
     """Loss over N, a curve per budget: decades below the one of ``sized``, and its own."""
     budgets = _budgets(law, sized.compute)
     best = optimal(law, compute=budgets, c_means=law.c, **(facts or {}))
+    sizes, tokens = np.asarray(best.parameters), np.asarray(best.tokens)
     with house_style():
         figure = Figure(figsize=(8.4, 5.2), layout="constrained")
         axes = figure.subplots()
         for i, compute in enumerate(budgets.tolist()):
             asked = i == len(budgets) - 1
-            n = float(best.parameters[i]) * np.geomspace(1 / _WIDTH, _WIDTH, 200)
-            loss = curve.loss(n, float(best.parameters[i] * best.tokens[i]) / n)
+            n = float(sizes[i]) * np.geomspace(1 / _WIDTH, _WIDTH, 200)
+            loss = np.asarray(curve.loss(n, float(sizes[i] * tokens[i]) / n))
             inside = _within(law, "compute", compute)
             axes.plot(n, loss, color=ASKED if asked else LINE, linewidth=2.2 if asked else 1.4,
                       linestyle="-" if inside else (0, (4, 2)), zorder=4 if asked else 3)  # fmt: skip
             axes.annotate(_flops(compute), (n[0], loss[0]), xytext=(-4, 0), textcoords="offset points", ha="right",
                           va="center", fontsize=8.5, color=ASKED if asked else LINE)  # fmt: skip
-        axes.plot(best.parameters, best.loss, color=OWN, marker="o", markersize=4.5, linewidth=1.2, zorder=5)
-        _star(axes, sized.parameters, sized.loss)
+        axes.plot(sizes, curve.loss(sizes, tokens), color=OWN, marker="o", markersize=4.5, linewidth=1.2, zorder=5)
+        _star(axes, sized.parameters, float(curve.loss(sized.parameters, sized.tokens)))
         _shade(axes, law, "parameters")
         axes.set(xscale="log", title=title, xlabel=f"parameters N ({_words(law.n)})", ylabel=_loss_label(law))
-        axes.set_xlim(left=float(best.parameters[0]) / _WIDTH / 6)
+        axes.set_xlim(left=float(sizes[0]) / _WIDTH / 6)
         _counts(axes, "x")
         axes.grid(True, color="#E6E6E6", linewidth=0.6)
         axes.legend(handles=[

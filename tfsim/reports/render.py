@@ -117,7 +117,7 @@ def _terms(result: ScenarioResult) -> dict[str, str]:
 
 def _times(result: ScenarioResult) -> bool:
     """Whether a bar or a table says what time is bound by."""
-    return result.size is None or not (result.train is result.serve is result.compare is None)
+    return result.size is None or any(x is not None for x in (result.train, result.serve, result.compare))
 
 
 def _scenario_yaml(result: ScenarioResult) -> str:

@@ -33,9 +33,8 @@ def standing_laws(e: SizingEstimate) -> list[OtherLaw]:
 def laws_spread(e: SizingEstimate) -> Spread:
     """Quantiles of N (all parameters) and D over the law in use and the others that stand."""
     others = standing_laws(e)
-    own = e.parameters if e.allocation is None else e.allocation.parameters
     names = [e.law.name, *(other.law for other in others)]
-    n = np.array([float(own), *(other.total_parameters for other in others)])
+    n = np.array([float(e.parameters), *(other.total_parameters for other in others)])
     d = np.array([e.tokens, *(other.tokens for other in others)])
     return spread_over(names, n, d)
 
@@ -102,13 +101,13 @@ def _how_sure(e: SizingEstimate) -> Table:
             "": "loss",
             "here": "-" if e.loss is None else f"{e.loss:.3f}",
             own: "-" if loss is None else f"{loss.low:.3f} to {loss.high:.3f} (median {loss.middle:.3f})",
-            laws: "losses of different data do not compare",
+            laws: "not comparable: other data",
         },
     ]
     note = (
-        f"The band of {e.law.name}: {e.band_because}. It says how far chance in the runs moves the best N and D (and the "
-        "loss of this model), not whether the law still holds far beyond them; the spread between laws, each fitted on "
-        "other runs, is the wider and more honest of the two there."
+        f"The band of {e.law.name}: {e.band_because}. It says how far chance in the runs moves the best N and D (and "
+        "the loss of this model), not whether the law still holds far beyond them; the spread between laws, most "
+        "fitted on other runs, is the wider and more honest of the two there."
     )
     return Table("How sure", rows, note)
 
@@ -126,7 +125,7 @@ def _shape_rows(e: SizingEstimate) -> list[dict[str, str]]:
     facts = {
         "layers": f"{shape.n_layers:,}",
         "d_model": f"{shape.d_model:,}",
-        "n_heads": f"{shape.n_heads:,} of {shape.d_head}",
+        "n_heads": f"{shape.n_heads:,}, each {shape.d_head} wide",
         "n_kv_heads": f"{shape.n_kv_heads:,}",
         "d_ff": f"{shape.d_ff:,} ({ffn})",
         "vocab_size": f"{shape.vocab_size:,}{', tied' if shape.tied_embeddings else ''}",
@@ -161,7 +160,7 @@ def sizing_terms(e: SizingEstimate) -> dict[str, str]:
         "D": e.law.d,
         f"C of {e.law.name}": flops.get(e.law.c, e.law.c.replace("_", " ")),
         "loss": f"{e.law.loss}; losses of laws fitted on other data or tokenizers do not compare",
-        "counts (of other laws)": "each law is asked for this run's FLOPs in its own count of C and answers in its own N; "
+        "counts": "each other law is asked for this run's FLOPs in its own count of C and answers in its own N; "
         "'all parameters' is the whole of a shape of that N",
         "80 %": "from the 10th to the 90th percentile, each quantity by itself",
         "source of the law": e.law.source,
