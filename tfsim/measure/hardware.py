@@ -1,0 +1,157 @@
+"""Runs the cases of ``cases`` on this machine: a table of operations and their seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from tfsim.measure.backend import Backend, Progress, facts
+from tfsim.measure.cases import Case, Made, cases
+from tfsim.measure.clock import timed
+
+_COLD = 4  # copies of the weights take this many times the last-level cache, so that each is read from memory
+_COPIES = 32  # at most
+_FLOPS = 4e8  # a chain of copies does about this much at most
+_SECONDS = {True: 0.06, False: 0.25}  # per case, quick or not
+DIMS = (
+    "m", "n", "k", "copies", "rows", "columns", "batch", "heads", "q_len", "kv_len", "d_head", "table", "channels",
+    "length", "steps", "hidden", "gates", "tensors", "elements", "streams", "bytes",
+)  # fmt: skip
+
+
+def measure_operations(
+    where: Backend, *, dtypes: tuple[str, ...] = ("fp32",), quick: bool = False, progress: Progress | None = None
+) -> pd.DataFrame:
+    """Seconds of every case: one row each, with the columns ``kind``, ``name``, ``phase``, ``dtype``, its sizes
+    (``DIMS``), ``flops``, ``elements``, ``held_bytes``, ``time_s`` (median of one copy), ``spread`` (interquartile
+    range over median), ``samples`` and ``threads``.
+    """
+    todo = cases(where, dtypes, quick=quick)
+    cache = facts(where).llc_bytes or facts(where).l2_bytes or 2**23
+    rows: list[dict[str, Any]] = []
+    for done, case in enumerate(todo):
+        if progress:
+            progress(done, len(todo), f"{case.name} {case.phase}")
+        rows.append(_row(case, where, cache, _SECONDS[quick]))
+    rows += _streams(where, cache, quick)
+    return pd.DataFrame(rows)
+
+
+def _row(case: Case, where: Backend, cache: float, seconds: float) -> dict[str, Any]:
+    copies = _copies(case, cache)
+    time = timed(_chain(case, where, copies), where, seconds)
+    return {
+        "kind": case.kind, "name": case.name, "phase": case.phase, "dtype": case.dtype,
+        **{name: case.dims.get(name) for name in DIMS}, "flops": case.flops, "elements": case.elements,
+        "held_bytes": case.held, "copies_timed": copies, "time_s": time.median / copies, "spread": time.spread,
+        "samples": time.samples, "threads": where.threads,
+    }  # fmt: skip
+
+
+def _copies(case: Case, cache: float) -> int:
+    """Copies that are timed together: as many as make their weights, or what they keep for the backward pass, several
+    times the cache, so that these come from memory; at most 32, and not more than a quarter of a second's work."""
+    if case.kind in ("optimizer", "recurrent"):  # each a chain of its own
+        return 1
+    kept = case.held + (8 * case.elements if case.phase == "backward" else 0)
+    wanted = max(4, _COLD * cache / kept) if kept else _COPIES
+    work = case.flops + 100 * case.elements
+    return int(max(1, min(_COPIES, wanted, _FLOPS // max(work, 1))))
+
+
+def _chain(case: Case, where: Backend, copies: int) -> Callable[[], object]:
+    """A call that runs ``copies`` copies of the operation one after the other."""
+    torch = where.torch
+    made = [case.make(where) for _ in range(copies)]
+    if case.phase == "inference":
+
+        def infer() -> None:
+            with torch.no_grad():
+                for call, inputs in made:
+                    call(*inputs)
+
+        return infer
+    if case.phase == "forward":
+        if case.held == 0:  # an input that was just written is still in the cache
+            made = made[:1] * copies
+        for _, inputs in made:
+            _want_gradients(inputs)
+
+        def forward() -> None:
+            for call, inputs in made:
+                call(*inputs)
+
+        return forward
+    return _backward(made, torch)
+
+
+def _want_gradients(inputs: list[Any]) -> list[Any]:
+    return [x.requires_grad_() if x.is_floating_point() else x for x in inputs]
+
+
+def _backward(made: list[Made], torch: Any) -> Callable[[], object]:
+    """The backward pass of all copies, from one root that hands each its gradient to one end that drops those of the
+    inputs: as inside a model, where an input is another operation's result. Parameters keep theirs, as in a step."""
+
+    class Ends(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, leaf: Any, *inputs: Any) -> Any:
+            return tuple(x.clone() for x in inputs)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return (None,) * (1 + len(gradients))
+
+    class Root(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, *outputs: Any) -> Any:
+            ctx.gradients = tuple(torch.ones_like(y) for y in outputs)
+            return outputs[0].new_zeros(())
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return ctx.gradients
+
+    leaf = torch.zeros(1, requires_grad=True)
+    real = [x for _, inputs in made for x in inputs if x.is_floating_point() and not x.requires_grad]
+    inner = iter(Ends.apply(leaf, *real) if real else ())
+    outputs = []
+    for call, inputs in made:
+        outputs.append(
+            call(*[next(inner) if x.is_floating_point() and not x.requires_grad else x for x in inputs])
+        )
+    root = Root.apply(*outputs)
+    parameters = [x for _, inputs in made for x in inputs if x.requires_grad]
+    parameters += [p for call, _ in made if isinstance(call, torch.nn.Module) for p in call.parameters()]
+
+    def backward() -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        torch.autograd.backward(root, retain_graph=True)
+
+    return backward
+
+
+def _streams(where: Backend, cache: float, quick: bool) -> list[dict[str, Any]]:
+    """Copy (two streams) and triad a + s b (three) by size, into memory that is there and into fresh memory."""
+    torch = where.torch
+    sizes = [2**e for e in range(12, 29, 4 if quick else 2)]  # elements times 4 bytes
+    rows = []
+    for size in sizes:
+        a, b, c = (torch.zeros(size // 4, device=where.device) for _ in range(3))
+        calls: dict[str, tuple[int, Callable[[], object]]] = {
+            "copy": (2, lambda: a.copy_(b)),  # noqa: B023  (called within the iteration)
+            "triad": (3, lambda: torch.add(a, b, alpha=0.5, out=c)),  # noqa: B023
+            "fresh": (3, lambda: torch.add(a, b, alpha=0.5)),  # noqa: B023
+        }
+        for name, (streams, call) in calls.items():
+            with torch.no_grad():
+                time = timed(call, where, _SECONDS[quick])
+            rows.append(
+                {"kind": "stream", "name": name, "phase": "inference", "dtype": "fp32", "streams": streams,
+                 "bytes": streams * size, "elements": size // 4, "flops": 0, "held_bytes": 0, "copies_timed": 1,
+                 "time_s": time.median, "spread": time.spread, "samples": time.samples, "threads": where.threads}
+            )  # fmt: skip
+    return rows
