@@ -19,7 +19,7 @@ from tfsim.operators.core import Operator, Tensor, activation, prefixed
 from tfsim.operators.elementwise import pointwise, residual
 from tfsim.operators.matmul import linear
 from tfsim.operators.products import batched_product
-from tfsim.units import Number
+from tfsim.units import Number, where
 
 
 def evoformer(context: BlockContext, mixer: Evoformer, x: Tensor) -> list[Operator]:
@@ -223,7 +223,8 @@ def triangle_multiplication(
 def single_head(spec: ModelSpec, head: SingleHead, x: Tensor, shape: Shape, loss: bool) -> list[Operator]:
     """The single representation; the loss stands for what reads it and the pairs, in fp32."""
     style, tokens = shape.style, shape.tokens
-    first_row = activation("msa.first_row", tokens * spec.d_model, style)
+    # torch keeps the row as a copy; of a single alignment it is the alignment's own storage
+    first_row = activation("msa.first_row", where(shape.batch > 1, tokens * spec.d_model, 0), style)
     ops = [
         linear(
             "single",
