@@ -13,7 +13,7 @@ from tfsim.timing.constants import constant
 from tfsim.timing.machine import machine
 from tfsim.timing.matmul import MatmulConstants, matmul_seconds
 from tfsim.units import Array
-from tfsim.validation.operators.fit import fit
+from tfsim.timing.fit import fit
 
 H100 = machine(load_device("h100-sxm-80gb"))
 DRAW = np.random.default_rng(5)

@@ -29,6 +29,7 @@ class Commands(LazyGroup):
         "compare": Lazy("tfsim.cli.compare", "Architectures side by side as the context grows."),
         "validate": Lazy("tfsim.cli.validate", "Predictions against published measurements."),
         "calibrate": Lazy("tfsim.cli.calibrate", "Fit the constants of the timing formulas to measurements."),
+        "measure": Lazy("tfsim.cli.measure", "Run torch on this machine: what its operations cost."),
         "run": Lazy("tfsim.cli.run", "Answer the questions of a scenario file, and write reports."),
     }
 

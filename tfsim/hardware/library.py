@@ -47,7 +47,7 @@ def load_device(name: str | os.PathLike[str]) -> Device:
 def load_system(name: str | os.PathLike[str]) -> System:
     """A system with its device, by name, alias or path; see load_device.
 
-    The `device` of a system file is a device's name; a file of that name beside it comes first.
+    The `device` of a system file is a device's name (a file of that name beside it comes first), or a whole device.
 
     Raises: InputError for an unknown name (for a device's name: with the systems that have it) or
     a faulty file.
@@ -58,9 +58,21 @@ def load_system(name: str | os.PathLike[str]) -> System:
         path = _named("systems", text)
     if path is None:
         raise _no_system(text)
-    profile = _system_profile(path)
+    data = _read(path)
+    if isinstance(data.get("device"), dict):
+        return parse_system(data, str(path))
+    profile = _system_profile(str(path), data)
     beside = path.parent / f"{profile.device}.yaml"
     return System(profile, load_device(beside if beside.is_file() else profile.device))
+
+
+def parse_system(data: dict[str, Any], where: str) -> System:
+    """A system from the content of a file that holds its whole device; ``where`` names the file in errors.
+
+    Raises: InputError for a faulty one.
+    """
+    device = Device(validate(DeviceProfile, data["device"], f"{where}: device"))
+    return System(_system_profile(where, {**data, "device": device.name}), device)
 
 
 def list_devices() -> list[Entry]:
@@ -71,7 +83,7 @@ def list_devices() -> list[Entry]:
 
 def list_systems() -> list[Entry]:
     """All systems, by name."""
-    profiles = [_system_profile(path) for path in _files("systems").values()]
+    profiles = [_system_profile(str(path), _read(path)) for path in _files("systems").values()]
     return [Entry(profile.name, profile.aliases, profile.description) for profile in profiles]
 
 
@@ -97,14 +109,13 @@ def _facts(device: Device) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _system_profile(path: Path) -> SystemProfile:
-    data = _read(path)
+def _system_profile(where: str, data: dict[str, Any]) -> SystemProfile:
     if "site" not in data:
         site = read_yaml(data_dir("hardware") / "site.yaml")
         data["site"] = site["site"]
         if isinstance(data.get("sources"), dict):
             data["sources"] = {**site["sources"], **data["sources"]}
-    return validate(SystemProfile, data, str(path))
+    return validate(SystemProfile, data, where)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -94,6 +94,32 @@ class EfficiencyFigures(Strict):
         return self
 
 
+Amount = Annotated[float, Field(ge=0, strict=True)]
+
+
+class FittedOn(Strict):
+    """The measurements behind constants."""
+
+    rows: Annotated[int, Field(ge=1, strict=True)]
+    file: Text | None = None
+    sources: tuple[Text, ...] = ()
+
+
+class FitError(Strict):
+    """What a fit left, as shares of the measured time."""
+
+    median_ape: Amount
+    p90_ape: Amount
+
+
+class CalibrationTable(Strict):
+    """Fitted constants of one class of operators: as in a file of hardware/calibration."""
+
+    constants: dict[Text, Amount]
+    fitted_on: FittedOn
+    error: FitError
+
+
 class DeviceProfile(Strict):
     """One file of hardware/devices/: every number with its source."""
 
@@ -120,6 +146,8 @@ class DeviceProfile(Strict):
     no_price_reason: Text | None = None
     notes: tuple[Text, ...] = ()
     sources: dict[str, Source]
+    # a machine measured on the spot brings its constants, by class and variant; others have a file of their own
+    calibration: dict[Text, dict[Text, CalibrationTable]] = {}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -242,8 +242,6 @@ def _others(dtype: str, quick: bool) -> Iterator[Case]:
             )  # fmt: skip
     for name, gates in (("rnn", 1), ("gru", 3), ("lstm", 4)):
         for batch, steps, hidden in [(1, 16, 32), (16, 32, 128), (16, 32, 512)]:
-            if quick and name == "rnn":
-                continue
             dims = {"batch": batch, "steps": steps, "hidden": hidden, "gates": gates}
             for phase in PHASES[1:]:
                 yield Case(

@@ -10,6 +10,7 @@ import pandas as pd
 from tfsim.measure.backend import Backend, Progress, facts
 from tfsim.measure.cases import Case, Made, cases
 from tfsim.measure.clock import timed
+from tfsim.measure.collectives import measure_all_reduce
 
 _COLD = 4  # copies of the weights take this many times the last-level cache, so that each is read from memory
 _COPIES = 32  # at most
@@ -22,11 +23,12 @@ DIMS = (
 
 
 def measure_operations(
-    where: Backend, *, dtypes: tuple[str, ...] = ("fp32",), quick: bool = False, progress: Progress | None = None
+    where: Backend, *, dtypes: tuple[str, ...] = ("fp32",), quick: bool = False, ranks: int = 1,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Seconds of every case: one row each, with the columns ``kind``, ``name``, ``phase``, ``dtype``, its sizes
     (``DIMS``), ``flops``, ``elements``, ``held_bytes``, ``time_s`` (median of one copy), ``spread`` (interquartile
-    range over median), ``samples`` and ``threads``.
+    range over median), ``samples`` and ``threads``. ``ranks``: processes that sum a tensor together, measured too.
     """
     todo = cases(where, dtypes, quick=quick)
     cache = facts(where).llc_bytes or facts(where).l2_bytes or 2**23
@@ -36,6 +38,8 @@ def measure_operations(
             progress(done, len(todo), f"{case.name} {case.phase}")
         rows.append(_row(case, where, cache, _SECONDS[quick]))
     rows += _streams(where, cache, quick)
+    if ranks > 1:
+        rows += measure_all_reduce(where, ranks, quick=quick)
     return pd.DataFrame(rows)
 
 

@@ -58,13 +58,45 @@ _DEFAULT_RELATIVES = ("ampere", "hopper", "ada", "blackwell", "xe2", "tpu-v6e")
 def constants(kind: str, cls: type[C], device: Device, variant: str, *, without_own: bool = False) -> Fitted[C]:
     """Constants of operator class ``kind`` (such as "matmul") for ``variant`` on ``device``.
 
-    The device's own file first; else the geometric mean over measured devices of its architecture; else of the nearest
-    architecture (``RELATIVES``). ``without_own``: as if the device itself had not been measured.
+    Those in the device's own profile first, then its own file; else the geometric mean over measured devices of its
+    architecture; else of the nearest architecture (``RELATIVES``). ``without_own``: as if the device itself had not
+    been measured.
 
     Raises InputError when no device was measured for that class and variant.
     """
+    if not without_own and (kind, variant) in _inside(device).tables:
+        return _own(kind, cls, device, variant)
     found: Fitted[C] = _found(kind, cls, device.name, _family(device), variant, without_own)  # type: ignore[arg-type]
     return found
+
+
+def _own(kind: str, cls: type[C], device: Device, variant: str) -> Fitted[C]:
+    """Constants that the device's profile brings, read once."""
+    key = f"constants {kind} {variant}"
+    if key not in device.memo:
+        file = _inside(device)
+        error = file.tables[kind, variant].error["median_ape"]
+        device.memo[key] = Fitted(_read(cls, file, kind, variant), True, f"measured on {device.name}", error)
+    found: Fitted[C] = device.memo[key]  # type: ignore[assignment]
+    return found
+
+
+def _inside(device: Device) -> _File:
+    """The constants in the device's profile as a file of them."""
+    if "calibration" not in device.memo:
+        tables = {
+            (kind, variant): _Table(table.constants, table.fitted_on.rows, table.error.model_dump())
+            for kind, variants in device.profile.calibration.items()
+            for variant, table in variants.items()
+        }
+        device.memo["calibration"] = _File(device.name, _family(device), f"{device.name}: calibration", tables)
+    found: _File = device.memo["calibration"]  # type: ignore[assignment]
+    return found
+
+
+def is_measured(device: Device) -> bool:
+    """Whether the profile of ``device`` brings constants that were measured on it."""
+    return bool(device.profile.calibration)
 
 
 def _family(device: Device) -> tuple[str, bool]:
@@ -99,11 +131,16 @@ def calibrations(device: Device) -> list[Calibration]:
     Raises InputError when a calibration file is malformed.
     """
     found = []
-    for kind, variant in sorted({key for m in _measured() for key in m.tables}):
+    inside = _inside(device)
+    for kind, variant in sorted({key for m in (inside, *_measured()) for key in m.tables}):
         try:
             lenders, own, source = _lenders(kind, device.name, _family(device), variant, False)
         except InputError:
-            continue  # nobody near it has been measured
+            lenders, own, source = [], False, ""  # nobody near it has been measured
+        if (kind, variant) in inside.tables:
+            lenders, own, source = [inside], True, f"measured on {device.name}"
+        if not lenders:
+            continue
         # of a TPU the matrix products alone take fitted constants that are not its own
         borrows = kind == "systolic" if device.kind == "tpu" else has_relatives(device)
         if not own and not (borrows and all(load_device(m.device).kind == device.kind for m in lenders)):

@@ -16,7 +16,7 @@ from tfsim.files import data_dir, read_yaml
 from tfsim.hardware import list_devices, load_device
 from tfsim.timing.machine import Machine, machine
 from tfsim.units import Array
-from tfsim.validation.operators.fit import fit
+from tfsim.timing.fit import fit
 from tfsim.validation.operators.run import read_tables
 from tfsim.validation.operators.table import MEASURERS, Part, visible
 

@@ -1,0 +1,133 @@
+"""tfsim measure: run torch on this machine, and keep what the clock says."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfsim.cli.options import Json
+from tfsim.cli.shell import new_app
+
+if TYPE_CHECKING:
+    from tfsim.measure.backend import Facts
+
+app = new_app("Run torch on this machine: what its operations cost (needs tfsim[measure]).")
+
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: the best there is.", metavar="NAME")]
+Threads = Annotated[int | None, typer.Option(help="Threads of torch on a CPU; default: torch's own.", metavar="N")]
+
+
+@app.callback()
+def root() -> None:
+    """Run torch on this machine: what its operations cost."""
+
+
+@app.command()
+def hardware(
+    out: Annotated[Path, typer.Option(help="The profile to write.", metavar="FILE")] = Path("my-machine.yaml"),
+    rows: Annotated[Path | None, typer.Option(help="Keep the measured rows too (CSV).", metavar="FILE")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A third of the cases, under a minute.")] = False,
+    device: Device = None,
+    threads: Threads = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="fp32, bf16, fp16; may be repeated. Default: fp32; CUDA: bf16 too.")
+    ] = None,
+    ranks: Annotated[int, typer.Option(help="Processes that reduce together: measures all-reduce.", metavar="N")] = 1,
+    json: Json = False,
+) -> None:
+    """Measure this machine's operations and write a profile that --on takes.
+
+    The profile holds peaks, bandwidth and the constants of the timing formulas, with the error that their fit leaves.
+    """
+    from tfsim.files import write_text
+    from tfsim.measure.backend import backend, facts
+    from tfsim.measure.hardware import measure_operations
+    from tfsim.measure.profile import profile, profile_text
+
+    writable(out, "out")
+    if rows is not None:
+        writable(rows, "rows")
+    where = backend(device, threads)
+    dtypes = tuple(dtype or (("fp32", "bf16") if where.device == "cuda" else ("fp32",)))
+    for name in dtypes:
+        where.dtype(name)  # refuses one it does not know
+    about = facts(where)
+    with progress_bar("measuring") as progress:
+        found = measure_operations(where, dtypes=dtypes, quick=quick, ranks=ranks, progress=progress)
+    if rows is not None:
+        write_text(rows, found.to_csv(index=False))
+    content = profile(found, about, name=_name(out), kind="cpu" if where.device == "cpu" else "gpu")
+    write_text(out, profile_text(content))
+    if json:
+        from tfsim.cli.output import print_json
+
+        print_json({"out": str(out), "rows": len(found), "machine": about.words(), "profile": content})
+        return
+    _print(content, about, out)
+
+
+def _name(path: Path) -> str:
+    """A profile's name from its file's."""
+    import re
+
+    return re.sub(r"[^a-z0-9.-]+", "-", path.stem.lower()).strip("-.") or "my-machine"
+
+
+def _print(content: dict[str, Any], about: "Facts", out: Path) -> None:
+    from tfsim.cli.output import facts, table
+    from tfsim.units import format_bandwidth, format_flop_rate, parse_quantity
+
+    device = content["device"]
+    peaks = [
+        (f"peak {dtype}", format_flop_rate(parse_quantity(figure["value"], "flop_rate", dtype)))
+        for dtype, figure in device["matrix_peak"].items()
+    ]
+    bandwidth = parse_quantity(device["memory"]["bandwidth"]["value"], "bandwidth", "bandwidth")
+    facts(
+        [("machine", about.words()), *peaks, ("memory bandwidth", format_bandwidth(bandwidth)), ("written to", out)],
+        title="Measured",
+    )
+    fitted = [
+        [kind.removeprefix("cpu_"), variant, one["fitted_on"]["rows"], *_errors(one["error"])]
+        for kind, variants in device.get("calibration", {}).items()
+        for variant, one in variants.items()
+    ]
+    if fitted:
+        table(["operations", "variant", "rows", "median error", "90 % within"], fitted, title="What the fits leave")
+
+
+def _errors(error: dict[str, float]) -> list[str]:
+    return [f"{error[name]:.1%}" for name in ("median_ape", "p90_ape")]
+
+
+def writable(path: Path, option: str) -> None:
+    """Refuse a place that cannot be written before minutes are spent. Raises: InputError."""
+    from tfsim.errors import InputError
+
+    folder = path.parent
+    if path.is_dir():
+        raise InputError(f"--{option}: {path} is a directory, not a file")
+    if not folder.is_dir():
+        raise InputError(f"--{option}: {folder}: no such directory")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"--{option}: {path}: cannot write there")
+
+
+@contextmanager
+def progress_bar(doing: str) -> "Iterator[Callable[[int, int, str], None] | None]":
+    """What reports progress on stderr; None unless it is a terminal."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, now: bar.update(task, completed=done, total=total, description=now)

@@ -1,0 +1,203 @@
+"""From measured rows to the constants of the CPU formulas (tfsim.timing.cpu), with the error that each fit leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tfsim.timing.cpu import (
+    CpuAttentionConstants,
+    CpuDispatchConstants,
+    CpuMatmulConstants,
+    CpuMemoryConstants,
+    CpuOptimizerConstants,
+    cpu_attention_seconds,
+    cpu_matmul_seconds,
+    cpu_memory_seconds,
+    cpu_optimizer_seconds,
+)
+from tfsim.timing.fit import fit
+from tfsim.timing.machine import Machine
+from tfsim.units import Array
+
+# Which measured operation stands for a dispatch constant, and by how many kernels or steps its smallest case divides.
+_DISPATCH: dict[str, tuple[tuple[str, ...], int]] = {
+    "linear": (("linear",), 1),
+    "product": (("matmul",), 1),
+    "attention": (("fused", "causal"), 1),
+    "eager_attention": (("eager",), 1),
+    "norm": (("layer_norm",), 1),
+    "chained": (("rms_norm",), 6),
+    "pointwise": (("add", "mul", "relu", "silu"), 1),
+    "erf": (("gelu",), 1),
+    "softmax": (("softmax",), 1),
+    "loss": (("cross_entropy",), 1),
+    "embedding": (("embedding",), 1),
+    "conv1d": (("conv1d",), 1),
+    "fft": (("fft",), 1),
+    "rnn": (("rnn",), 16),
+    "gru": (("gru",), 16),
+    "lstm": (("lstm",), 16),
+}
+# Streams through memory and evaluations per element: forward, then backward. As torch's kernels do them.
+_WORK: dict[str, tuple[tuple[int, str], tuple[int, str]]] = {
+    "add": ((3, ""), (0, "")),
+    "mul": ((3, ""), (6, "")),
+    "scale": ((2, ""), (2, "")),
+    "relu": ((2, ""), (3, "")),
+    "copy": ((2, ""), (2, "")),
+    "exp": ((2, "exp"), (3, "")),
+    "sigmoid": ((2, "exp"), (3, "")),
+    "tanh": ((2, "tanh"), (3, "")),
+    "silu": ((2, "exp"), (3, "exp")),
+    "gelu": ((2, "erf"), (3, "erf")),
+    "gelu_tanh": ((2, "tanh"), (3, "tanh")),
+    "softmax": ((2, "exp"), (3, "")),
+    "layer_norm": ((2, ""), (3, "")),
+    "cross_entropy": ((2, "exp"), (4, "exp")),
+}
+_FUNCTIONS = ("exp", "tanh", "erf")
+
+
+def calibration(rows: pd.DataFrame, machine: Machine) -> dict[str, dict[str, Any]]:
+    """Constants by class and variant, with what they were fitted on and the error they leave: the ``calibration`` of a
+    device profile. ``rows``: of ``measure_operations`` on a CPU, complete or ``quick``.
+    """
+    found: dict[str, dict[str, Any]] = {"cpu_dispatch": {}}
+    dispatch: dict[str, CpuDispatchConstants] = {}
+    for phase in ("inference", "forward", "backward"):
+        dispatch[phase] = _dispatch_of(rows, phase)
+        found["cpu_dispatch"][phase] = _dispatch_table(dispatch[phase], rows[rows["phase"] == phase])
+    overhead = _overheads(rows, dispatch)
+    for kind, variant, cls, chosen, seconds in (
+        ("cpu_memory", "fp32", CpuMemoryConstants, _memory_rows(rows), _memory_seconds),
+        *(
+            (f"cpu_{kind}", dtype, cls, rows[rows["kind"].isin(kinds) & (rows["dtype"] == dtype)], seconds)
+            for dtype in rows["dtype"].unique()
+            for kind, kinds, cls, seconds in (
+                ("matmul", ("matmul", "batched_matmul"), CpuMatmulConstants, _matmul_seconds),
+                ("attention", ("attention",), CpuAttentionConstants, _attention_seconds),
+            )
+        ),
+        ("cpu_optimizer", "adamw", CpuOptimizerConstants, rows[rows["name"] == "adamw"], _optimizer_seconds),
+    ):
+        if kind == "cpu_attention":
+            chosen = chosen[chosen["name"] != "eager"]
+        if len(chosen):
+            found.setdefault(kind, {})[variant] = _fitted(cls, chosen, overhead[chosen.index], seconds, machine)
+    return found
+
+
+def _fitted(
+    cls: type[Any],
+    rows: pd.DataFrame,
+    overhead: pd.Series[float],
+    seconds: Callable[[pd.DataFrame, Machine, Any], Array],
+    machine: Machine,
+) -> dict[str, Any]:
+    measured: Array = rows["time_s"].to_numpy(float)
+    dispatch: Array = overhead.to_numpy(float)
+
+    def predicted(values: Any, index: NDArray[np.int64]) -> Array:
+        return dispatch[index] + seconds(rows.iloc[index], machine, values)
+
+    found = fit(cls, predicted, measured)
+    error = np.abs(predicted(found, np.arange(len(rows))) / measured - 1)
+    return _table({f.name: getattr(found, f.name) for f in fields(cls)}, len(rows), error)
+
+
+def _table(values: dict[str, float], rows: int, error: Array) -> dict[str, Any]:
+    return {
+        "constants": {name: float(f"{value:.4g}") for name, value in values.items()},
+        "fitted_on": {"rows": rows},
+        "error": {"median_ape": round(float(np.median(error)), 4), "p90_ape": round(float(np.quantile(error, 0.9)), 4)},
+    }
+
+
+def _dispatch_of(rows: pd.DataFrame, phase: str) -> CpuDispatchConstants:
+    """Medians of the smallest case of each operation; where a phase was not measured, of the forward pass."""
+    values = {}
+    for name, (operations, parts) in _DISPATCH.items():
+        times = []
+        for operation in operations:
+            of = rows[(rows["name"] == operation) & (rows["dtype"] == "fp32")]
+            one = of[of["phase"] == phase]
+            one = one if len(one) else of[of["phase"] == "forward"]
+            if len(one):
+                times.append(float(one["time_s"].min()) / parts)
+        values[name] = float(np.median(times))
+    return CpuDispatchConstants(**values)
+
+
+def _dispatch_table(c: CpuDispatchConstants, rows: pd.DataFrame) -> dict[str, Any]:
+    """A dispatch is a median, not a fit: its error is the spread of the rows it was read from."""
+    values = {f.name: getattr(c, f.name) for f in fields(c)}
+    smallest = rows.loc[rows.groupby("name")["time_s"].idxmin()]
+    return _table(values, len(smallest), smallest["spread"].to_numpy(float) / 2)
+
+
+def _overheads(rows: pd.DataFrame, dispatch: dict[str, CpuDispatchConstants]) -> pd.Series[float]:
+    """The dispatch of each row [s]."""
+    constant_of = {operation: (name, parts) for name, (ops, parts) in _DISPATCH.items() for operation in ops}
+    named = rows["name"].map(lambda n: constant_of.get(n, ("pointwise", 1)))
+    values = [
+        0.0 if kind == "optimizer" else getattr(dispatch[phase], name) * parts
+        for kind, phase, (name, parts) in zip(rows["kind"], rows["phase"], named, strict=True)
+    ]
+    return pd.Series(values, index=rows.index)
+
+
+def _memory_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[(rows["kind"] == "stream") | (rows["name"].isin(_WORK) & (rows["elements"] > 0))]
+
+
+def _memory_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
+    backward = (rows["phase"] == "backward").to_numpy()
+    stream = (rows["kind"] == "stream").to_numpy()
+    work = [_WORK.get(name, ((0, ""), (0, "")))[back] for name, back in zip(rows["name"], backward.astype(int), strict=True)]
+    elements = rows["elements"].to_numpy(float)
+    streams = np.where(stream, rows["streams"].to_numpy(float), np.array([w[0] for w in work], float))
+    moved = 4 * elements * streams
+    evaluations = {f: elements * np.array([w[1] == f for w in work]) for f in _FUNCTIONS}
+    return cpu_memory_seconds(
+        np.where(backward, 0, moved), machine, c, elements=elements, cold=np.where(backward, moved, 0), **evaluations
+    )
+
+
+def _matmul_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
+    m, n, k = (rows[name].to_numpy(float) for name in ("m", "n", "k"))
+    copies = rows["copies"].fillna(1).to_numpy(float)
+    total: Array = np.zeros(len(rows))
+    for dtype in rows["dtype"].unique():
+        here = (rows["dtype"] == dtype).to_numpy()
+
+        def product(a: Array, b: Array, inner: Array, dtype: str = dtype) -> Array:
+            return cpu_matmul_seconds(a, b, inner, machine, c, dtype=dtype, copies=copies)
+
+        forward = product(m, n, k)
+        backward = product(m, k, n) + product(n, k, m)
+        total = np.where(here, np.where(rows["phase"] == "backward", backward, forward), total)
+    return total
+
+
+def _attention_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
+    whole = rows[["batch", "heads", "q_len", "kv_len"]].prod(axis=1).to_numpy(float)
+    causal = (rows["name"] == "causal").to_numpy()
+    seen = np.where(causal, whole * (rows["q_len"] + 1) / (2 * rows["kv_len"]), whole)
+    back = (rows["phase"] == "backward").to_numpy()
+    times = [
+        cpu_attention_seconds(
+            seen, rows["d_head"].to_numpy(float), machine, c, dtype=rows["dtype"].iloc[0], backward=b, all_pairs=whole
+        )
+        for b in (False, True)
+    ]
+    return np.where(back, times[1], times[0])
+
+
+def _optimizer_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
+    return cpu_optimizer_seconds(rows["tensors"].to_numpy(float), rows["elements"].to_numpy(float), c)

@@ -1,0 +1,128 @@
+"""Measured rows -> one self-contained YAML: a system of this machine, its device and its constants."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from tfsim.errors import InputError
+from tfsim.files import validate
+from tfsim.hardware import Device, System
+from tfsim.hardware.profile import DeviceProfile
+from tfsim.measure.backend import Facts
+from tfsim.measure.fits import calibration
+from tfsim.timing.machine import machine
+
+_LARGE = 4  # copies of this many times the last-level cache show the memory's bandwidth
+
+
+def profile(rows: pd.DataFrame, about: Facts, *, name: str = "my-machine", kind: str = "cpu") -> dict[str, Any]:
+    """The content of a system file: peaks and bandwidth measured, sizes as the operating system states them, and the
+    constants fitted to ``rows`` with the error they leave (``device.calibration``).
+
+    Raises InputError where ``rows`` lack what a profile needs.
+    """
+    device = _device(rows, about, name, kind)
+    if kind == "cpu":
+        loaded = Device(validate(DeviceProfile, device, "measured device"))
+        device["calibration"] = calibration(rows, machine(loaded))
+    return {
+        "schema": 1,
+        "name": name,
+        "description": f"This machine, measured: {about.words()}",
+        "device": device,
+        "devices_per_node": 1,
+        "levels": [],
+        "max_devices": 1,
+        "host": {},
+        "node_power": {"value": None, "reason": "not measured: give --power, or --set node_power=VALUE"},
+        "sources": {},
+    }
+
+
+def profile_text(content: dict[str, Any]) -> str:
+    """The YAML text of a profile, after checking that it reads back as a system.
+
+    Raises InputError where it would not.
+    """
+    from tfsim.hardware.library import parse_system
+
+    _: System = parse_system(content, "measured system")
+    return yaml.safe_dump(content, sort_keys=False, width=120)
+
+
+def _device(rows: pd.DataFrame, about: Facts, name: str, kind: str) -> dict[str, Any]:
+    rates = _peaks(rows)
+    bandwidth = _bandwidth(rows, about)
+    unknown = {"value": None, "reason": "not measured"}
+    figure = {"source": "measured"}
+
+    def stated(value: float | None, unit: str = "") -> dict[str, Any]:
+        if value is None:
+            return {"value": None, "reason": "the operating system does not say"}
+        return {"value": f"{value:.0f} {unit}".strip() if unit else value, "source": "system"}
+
+    caches = {key: stated(size, "B") for key, size in (("l2", about.l2_bytes), ("llc", about.llc_bytes)) if size}
+    memory = stated(float(about.memory_bytes), "B")
+    return {
+        "schema": 1,
+        "name": name,
+        "vendor": about.vendor,
+        "architecture": re.sub(r"[^a-z0-9]+", "-", about.model.lower()).strip("-") or kind,
+        "kind": kind,
+        "release_date": unknown,
+        "matrix_peak": {d: {"value": f"{rate:.6g} FLOP/s", **figure, "note": "fastest product measured"} for d, rate in rates.items()},
+        "vector_peak": {},
+        "memory": {
+            "type": "measured",
+            "label": memory,
+            "capacity": memory,
+            "bandwidth": {"value": f"{bandwidth:.6g} B/s", **figure, "note": "fastest copy or triad beyond the caches"},
+        },
+        "caches": caches,
+        "cores": stated(about.cores),
+        "clock": stated(about.clock_hz),
+        "tdp": {"value": None, "reason": "not measured: give --set device.tdp=VALUE"},
+        "scale_up": {
+            "name": "none", "topology": "none", "domain": {"value": 1, "source": "system"},
+            "bandwidth": {"value": None, "reason": "one device"}, "in_network_reduction": False,
+        },
+        "pcie": unknown,
+        "nic": unknown,
+        "efficiency": {
+            "matmul": {"bf16": {"value": 1.0, **figure, "note": "of the fastest product measured"}},
+            "memory": {"value": 1.0, **figure, "note": "of the bandwidth measured"},
+            "scale_up": {"value": 1.0, **figure, "note": "unused: one device"},
+            "scale_out": {"value": 1.0, **figure, "note": "unused: one device"},
+        },
+        "runtime_reserve": {"value": "0.3 GB", "source": "assumed", "note": "Python with torch"},
+        "prices": [],
+        "no_price_reason": "a machine of your own: give --price",
+        "sources": {
+            "measured": {"title": f"tfsim measure hardware: {about.words()}", "date": date.today().isoformat()},
+            "system": {"title": "what the operating system states"},
+            "assumed": {"title": "an assumption: the note says of what"},
+        },
+    }  # fmt: skip
+
+
+def _peaks(rows: pd.DataFrame) -> dict[str, float]:
+    """Fastest rate of a product per format [FLOP/s], forward or backward, whose flops are two products'."""
+    products = rows[rows["kind"].isin(["matmul", "batched_matmul"]) & (rows["flops"] > 0)]
+    if products.empty:
+        raise InputError("rows: no matrix product among them, so no peak rate")
+    work = products["flops"] * products["phase"].map({"backward": 2}).fillna(1)
+    return {str(d): float(rate) for d, rate in (work / products["time_s"]).groupby(products["dtype"]).max().items()}
+
+
+def _bandwidth(rows: pd.DataFrame, about: Facts) -> float:
+    """Fastest stream beyond the caches [bytes/s]."""
+    beyond = _LARGE * (about.llc_bytes or about.l2_bytes or 2**23)
+    streams = rows[(rows["kind"] == "stream") & (rows["bytes"] > beyond) & (rows["name"] != "fresh")]
+    if streams.empty:
+        raise InputError("rows: no stream larger than the caches among them, so no memory bandwidth")
+    return float((streams["bytes"] / streams["time_s"]).max())
