@@ -5,12 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from tfsim.cli.measure import Device, Threads, app, progress_bar, writable
+from tfsim.cli.measuring import Device, Threads, progress_bar, writable
 from tfsim.cli.options import Json
 from tfsim.errors import InputError
 
 
-@app.command()
 def models(
     out: Annotated[Path | None, typer.Option(help="Write a line per case here (CSV).", metavar="FILE")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Without the longest cases, under a minute.")] = False,
@@ -86,7 +85,11 @@ def _list(names: list[str], chosen: list[Any], json: bool) -> None:
     from tfsim.cli.output import table
 
     rows = [list(asdict(case).values()) for case in chosen]
-    table(["model", "phase", "batch", "new", "cached", "encoder"], rows, title=f"{len(chosen)} cases of {len(names)} models")
+    table(
+        ["model", "phase", "batch", "new", "cached", "encoder"],
+        rows,
+        title=f"{len(chosen)} cases of {len(names)} models",
+    )
 
 
 def _print(rows: list[dict[str, Any]], out: Path | None) -> None:
@@ -102,5 +105,7 @@ def _print(rows: list[dict[str, Any]], out: Path | None) -> None:
         shape = f"{row['batch']} x {row['seq_len']}" + (f" after {row['past_len']}" if row["past_len"] else "")
         cells.append([row["model"], row["mode"], row["phase"], shape, time, spread, work, memory])
     where = rows[0]
-    title = f"{where['device']}, {where['threads']} threads, torch {where['torch']}" + (f": written to {out}" if out else "")
+    title = f"{where['device']}, {where['threads']} threads, torch {where['torch']}" + (
+        f": written to {out}" if out else ""
+    )
     table(["model", "mode", "phase", "shape", "time", "spread", "FLOPs", "peak memory"], cells, title=title)

@@ -63,9 +63,12 @@ def _figures(group: dict[str, Any]) -> list[object]:
 def measured(
     data: Annotated[Path, typer.Option("--data", help="What tfsim measure models wrote.", metavar="FILE")],
     on: Annotated[
-        Path | None, typer.Option("--on", help="Profile of the machine they ran on (tfsim measure hardware).", metavar="FILE")
+        Path | None,
+        typer.Option("--on", help="Profile of the machine they ran on (tfsim measure hardware).", metavar="FILE"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a line per row and quantity here (CSV).", metavar="FILE")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a line per row and quantity here (CSV).", metavar="FILE")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Real runs on one machine: counts must be equal; step times and peak memory, predicted with --on."""

@@ -25,8 +25,9 @@ SECONDS = {True: 0.1, False: 1.5}
 def measure_models(
     chosen: Iterable[Case], where: Backend, *, mode: Mode = "eager", seconds: float = SECONDS[False]
 ) -> Iterator[dict[str, Any]]:
-    """A row per case, as it is measured. Columns: those of the case; ``attention`` and ``recompute`` of its family; ``mode``; ``parameters``, ``flops``,
-    ``saved_bytes`` (kept for the backward pass; of training steps) and ``cache_bytes`` (keys, values and states; of
+    """A row per case, as it is measured. Columns: those of the case; ``attention`` and ``recompute`` of its family;
+    ``mode``; ``parameters``, ``flops``, ``saved_bytes`` (kept for the backward pass; of training steps) and
+    ``cache_bytes`` (keys, values and states; of
     decode steps) as torch counts them; ``peak_memory_bytes`` at once; ``time_s``, the median of ``samples`` steps, and
     ``spread``, the distance of their quartiles over it; what it ran on; ``error``: why there is no time.
 
@@ -173,4 +174,3 @@ class Decode(Step):
 
 
 STEPS: dict[str, type[Forward | Decode]] = {"forward": Forward, "train": Train, "decode": Decode}
-

@@ -76,7 +76,7 @@ FAMILIES: dict[str, Family] = {
 
 def family(name: str) -> Family:
     """The measured model called ``name``. Raises InputError for an unknown one."""
-    return FAMILIES[choice("model", name, FAMILIES)]
+    return FAMILIES[choice("measured model", name, FAMILIES)]
 
 
 def spec(name: str) -> ModelSpec:

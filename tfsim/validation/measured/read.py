@@ -28,7 +28,7 @@ def read_runs(path: str | Path) -> pd.DataFrame:
         frame = pd.read_csv(path)
     except (OSError, ValueError) as error:
         raise InputError(f"--data: {path}: cannot read as CSV: {str(error).splitlines()[0]}") from None
-    if missing := [name for name in NEEDED[:4] + ("time_s",) if name not in frame]:
+    if missing := [name for name in (*NEEDED[:4], "time_s") if name not in frame]:
         raise InputError(f"--data: {path}: no column {missing[0]!r}; needed are {', '.join(NEEDED)}")
     frame = frame.reindex(columns=[*frame.columns, *(n for n in (*CASE, *NUMBERS, "mode", "error") if n not in frame)])
     frame["mode"] = frame["mode"].fillna("eager")
