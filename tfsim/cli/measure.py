@@ -1,13 +1,12 @@
 """tfsim measure: run torch on this machine, and keep what the clock says."""
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tfsim.cli.measure_models import models
+from tfsim.cli.measuring import Device, Threads, progress_bar, writable
 from tfsim.cli.options import Json
 from tfsim.cli.shell import new_app
 
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
 
 app = new_app("Run torch on this machine: what its operations cost (needs tfsim[measure]).")
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: the best there is.", metavar="NAME")]
-Threads = Annotated[int | None, typer.Option(help="Threads of torch on a CPU; default: torch's own.", metavar="N")]
-
 
 @app.callback()
 def root() -> None:
     """Run torch on this machine: what its operations cost."""
+
+
+app.command()(models)
 
 
 @app.command()
@@ -101,33 +100,3 @@ def _print(content: dict[str, Any], about: "Facts", out: Path) -> None:
 
 def _errors(error: dict[str, float]) -> list[str]:
     return [f"{error[name]:.1%}" for name in ("median_ape", "p90_ape")]
-
-
-def writable(path: Path, option: str) -> None:
-    """Refuse a place that cannot be written before minutes are spent. Raises: InputError."""
-    from tfsim.errors import InputError
-
-    folder = path.parent
-    if path.is_dir():
-        raise InputError(f"--{option}: {path} is a directory, not a file")
-    if not folder.is_dir():
-        raise InputError(f"--{option}: {folder}: no such directory")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise InputError(f"--{option}: {path}: cannot write there")
-
-
-@contextmanager
-def progress_bar(doing: str) -> "Iterator[Callable[[int, int, str], None] | None]":
-    """What reports progress on stderr; None unless it is a terminal."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, now: bar.update(task, completed=done, total=total, description=now)

@@ -16,9 +16,12 @@ def n_parameters(model: nn.Module) -> int:
 
 
 def flops(run: Callable[[], Any]) -> int:
-    """FLOPs of ``run`` by torch's counter, with two rules of ours. It knows fused attention on GPUs only: the CPU's kernel
-    is counted alike, two products forward and five backward. And of a convolution in groups it counts the gradient of
-    the weights as if there were none: each gradient takes as many products as the forward pass."""
+    """FLOPs of ``run`` by torch's counter, with two rules of ours.
+
+    It knows fused attention on GPUs only: the CPU's kernel is counted alike, two products forward and five backward.
+    Of a convolution in groups it counts the gradient of the weights as if there were no groups: each gradient takes as
+    many products as the forward pass.
+    """
     ops = torch.ops.aten
     rules = {
         ops._scaled_dot_product_flash_attention_for_cpu: _attention,

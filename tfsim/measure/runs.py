@@ -13,10 +13,11 @@ from tfsim.measure import counting
 from tfsim.measure.backend import Backend, facts
 from tfsim.measure.clock import timed
 from tfsim.measure.memory import peak_bytes
-from tfsim.measure.models import Case, build
+from tfsim.measure.models import Case, build, family
 from tfsim.measure.models.base import Decoder, Measured, Size
 
 Mode = Literal["eager", "compile"]
+MODES: tuple[Mode, ...] = ("eager", "compile")
 SECONDS = {True: 0.1, False: 1.5}
 """Of repeats per case, quick or not."""
 
@@ -24,8 +25,9 @@ SECONDS = {True: 0.1, False: 1.5}
 def measure_models(
     chosen: Iterable[Case], where: Backend, *, mode: Mode = "eager", seconds: float = SECONDS[False]
 ) -> Iterator[dict[str, Any]]:
-    """A row per case, as it is measured. Columns: those of the case; ``mode``; ``parameters``, ``flops``,
-    ``saved_bytes`` (kept for the backward pass; of training steps) and ``cache_bytes`` (keys, values and states; of
+    """A row per case, as it is measured. Columns: those of the case; ``attention`` and ``recompute`` of its family;
+    ``mode``; ``parameters``, ``flops``, ``saved_bytes`` (kept for the backward pass; of training steps) and
+    ``cache_bytes`` (keys, values and states; of
     decode steps) as torch counts them; ``peak_memory_bytes`` at once; ``time_s``, the median of ``samples`` steps, and
     ``spread``, the distance of their quartiles over it; what it ran on; ``error``: why there is no time.
 
@@ -39,7 +41,8 @@ def measure_models(
             torch.manual_seed(0)
             with torch.device(where.device):
                 model, name = build(case.model), case.model
-        row = {**asdict(case), "mode": mode, "dtype": "fp32"}
+        how = family(case.model)
+        row = {**asdict(case), "attention": how.attention, "recompute": how.recompute, "mode": mode, "dtype": "fp32"}
         with torch.device(where.device):
             step = STEPS[case.phase](model, case)
         if mode == "eager":
@@ -171,4 +174,3 @@ class Decode(Step):
 
 
 STEPS: dict[str, type[Forward | Decode]] = {"forward": Forward, "train": Train, "decode": Decode}
-

@@ -76,7 +76,7 @@ FAMILIES: dict[str, Family] = {
 
 def family(name: str) -> Family:
     """The measured model called ``name``. Raises InputError for an unknown one."""
-    return FAMILIES[choice("model", name, FAMILIES)]
+    return FAMILIES[choice("measured model", name, FAMILIES)]
 
 
 def spec(name: str) -> ModelSpec:
@@ -85,14 +85,23 @@ def spec(name: str) -> ModelSpec:
     return load_model(str(Path(__file__).parent / f"{name}.yaml"))
 
 
-def cases(name: str) -> tuple[Case, ...]:
-    """The cases measured of a model: passes over sequences without and with training, then decode steps."""
+def specification(name: str) -> ModelSpec:
+    """Of a measured model, or of whatever else ``load_model`` finds by that name or path.
+
+    Raises InputError for an unknown one.
+    """
+    return spec(name) if name in FAMILIES else load_model(name)
+
+
+def cases(name: str, *, quick: bool = False) -> tuple[Case, ...]:
+    """The cases measured of a model: passes over sequences without and with training, then decode steps; ``quick``:
+    without the longest sequences. Raises InputError for an unknown model."""
     found = family(name)
     beside = found.encoder or (0,) * len(found.sizes)
     passes = [
         Case(name, phase, batch, length, encoder_len=source)
         for phase in ("forward", "train")
-        for (batch, length), source in zip(found.sizes, beside, strict=True)
+        for (batch, length), source in list(zip(found.sizes, beside, strict=True))[: 2 if quick else None]
     ]
     source = found.encoder[-1] if found.encoder else 0
     return (*passes, *(Case(name, "decode", batch, 1, past, source) for batch, past in found.decode))

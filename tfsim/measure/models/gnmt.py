@@ -1,5 +1,6 @@
-"""A recurrent translator with attention (Bahdanau et al. 2015), laid out as GNMT (Wu et al. 2016): an encoder that reads
-both ways, a decoder whose upper layer reads what its lower one attends to.
+"""A recurrent translator with attention (Bahdanau et al. 2015), laid out as GNMT (Wu et al. 2016).
+
+The encoder reads both ways; the decoder's upper layer reads what its lower one attends to.
 
 Beside gnmt.yaml.
 """

@@ -169,4 +169,6 @@ def window_mask(ids: Tensor, window: int) -> Tensor:
     """0 where a query sees a key: its own and the ``window`` - 1 before it; minus infinity elsewhere."""
     positions = torch.arange(ids.shape[1], device=ids.device)
     distance = positions[:, None] - positions
-    return torch.zeros_like(distance, dtype=torch.float32).masked_fill((distance < 0) | (distance >= window), float("-inf"))
+    return torch.zeros_like(distance, dtype=torch.float32).masked_fill(
+        (distance < 0) | (distance >= window), float("-inf")
+    )

@@ -1,4 +1,4 @@
-"""Recurrent language models, cell by cell in plain torch: LSTM (Hochreiter and Schmidhuber 1997), GRU (Cho et al. 2014).
+"""Recurrent language models in plain torch: LSTM (Hochreiter and Schmidhuber 1997), GRU (Cho et al. 2014).
 
 Beside lstm.yaml and gru.yaml. As in torch.nn, sequences lie time first, the input's products are taken for all steps at
 once while those of the state wait for the step before, and gates are activated in place.
@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tfsim.measure.models.base import Decoder, Size, given_loss, tokens
 from tfsim.models.spec import ModelSpec
@@ -87,7 +86,9 @@ class RecurrentLM(Decoder):
         super().__init__(spec)
         self.embed_token = nn.Embedding(spec.vocab_size, spec.d_model)
         made = [spec.blocks[name].mixer for name in spec.layer_blocks]
-        self.layers = nn.ModuleList(CELLS[mixer.cell](mixer, spec.d_model) for mixer in made if isinstance(mixer, Recurrent))
+        self.layers = nn.ModuleList(
+            CELLS[mixer.cell](mixer, spec.d_model) for mixer in made if isinstance(mixer, Recurrent)
+        )
         self.head = nn.Linear(spec.d_model, spec.vocab_size)
 
     def example(self, size: Size) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
