@@ -141,14 +141,16 @@ def _collective(op: Operator, style: Style) -> list[Operator]:
 
 
 def _linear(op: Operator, style: Style) -> list[Operator]:
-    # an input that is data needs no gradient
+    # an input that is data needs no gradient, a frozen matrix neither
     to_input, to_weight = _matmul(op, style)
+    if op.weights and not op.weights[0].trained:
+        return [to_input]
     return [to_weight] if op.dims.get("data") else [to_input, to_weight]
 
 
 RULES: dict[str, Rule] = {
     "matmul": _linear,
-    "grouped_matmul": _matmul,
+    "grouped_matmul": _linear,
     "convolution": _linear,
     "batched_product": _product,
     "recurrent": _recurrent,
