@@ -76,7 +76,7 @@ def _linear(m: int, n: int, k: int, dtype: str) -> Callable[[Backend], Made]:
     return make
 
 
-_PRODUCTS = [(32, 32, 32), (64, 64, 64), (128, 128, 64), (128, 64, 128), (512, 512, 64), (1, 256, 64), (64, 1, 64)]
+_PRODUCTS = [(4, 4, 4), (32, 32, 32), (64, 64, 64), (128, 128, 64), (128, 64, 128), (512, 512, 64), (1, 256, 64), (64, 1, 64)]
 
 
 def _products(dtype: str, quick: bool) -> Iterator[Case]:
@@ -141,8 +141,7 @@ def _attention(sizes: tuple[int, ...], name: str, dtype: str) -> Callable[[Backe
     return make
 
 
-# name -> torch expression's maker and kernels; x has [rows, columns]
-_POINTWISE = ("add", "mul", "scale", "relu", "exp", "tanh", "gelu", "gelu_tanh", "silu", "sigmoid", "copy", "transpose")
+_POINTWISE = ("add", "mul", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "copy", "transpose")
 _ROWWISE = ("softmax", "layer_norm", "rms_norm", "cross_entropy", "mean")
 _ELEMENTS = [(4, 64), (64, 256), (512, 512), (2048, 1024), (8192, 1024)]
 
@@ -152,7 +151,7 @@ def _elementwise(dtype: str, quick: bool) -> Iterator[Case]:
         for name in (*_POINTWISE, *_ROWWISE):
             kind = "pointwise" if name in _POINTWISE else "rowwise"
             for phase in PHASES if rows <= 4 else PHASES[1:]:
-                if phase == "backward" and name in ("copy", "exp", "sigmoid", "tanh", "transpose"):
+                if phase == "backward" and name in ("copy", "sigmoid", "transpose"):
                     continue
                 yield Case(
                     kind, name, phase, dtype, {"rows": rows, "columns": columns}, _pointwise(name, rows, columns),
@@ -176,10 +175,7 @@ def _pointwise(name: str, rows: int, columns: int) -> Callable[[Backend], Made]:
             weight = torch.nn.Parameter(torch.ones(columns, device=where.device))
             return lambda y, w: y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6) * w, [x, weight]
         calls: dict[str, Callable[[Any], Any]] = {
-            "scale": lambda y: y * 0.5,
             "relu": torch.relu,
-            "exp": torch.exp,
-            "tanh": torch.tanh,
             "sigmoid": torch.sigmoid,
             "gelu": f.gelu,
             "gelu_tanh": lambda y: f.gelu(y, approximate="tanh"),

@@ -1,0 +1,211 @@
+"""Operators on a CPU measured by ``tfsim measure hardware``: which formula of ``cpu`` each kind takes.
+
+Counts alone decide: kinds, sizes, bytes and evaluations that the operator states. ``variant``: "inference", "forward"
+(recorded for a gradient) or "backward".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfsim.hardware import Device
+from tfsim.operators.core import Operator
+from tfsim.timing.constants import constants
+from tfsim.timing.cpu import (
+    FUNCTIONS,
+    CpuAttentionConstants,
+    CpuDispatchConstants,
+    CpuMatmulConstants,
+    CpuMemoryConstants,
+    CpuOptimizerConstants,
+    cpu_attention_seconds,
+    cpu_matmul_seconds,
+    cpu_memory_seconds,
+    cpu_optimizer_seconds,
+)
+from tfsim.timing.machine import Machine
+from tfsim.units import Number
+
+Times = tuple[Number, Number]
+"""Seconds of work, and of dispatch."""
+
+_CELLS = {1: "rnn", 3: "gru", 4: "lstm"}  # by gates
+# One torch operation each: what its dispatch is called
+_SINGLE = {"softmax": "softmax", "cross_entropy": "loss", "embedding": "embedding", "conv": "conv1d", "fft": "fft"}
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A measured CPU in one phase of a step."""
+
+    device: Device
+    facts: Machine
+    variant: str
+
+    def of(self, kind: str, cls: type[Any], variant: str) -> Any:
+        """The constants of a class of operations."""
+        return constants(kind, cls, self.device, variant).values
+
+    @property
+    def dispatch(self) -> CpuDispatchConstants:
+        """What operations cost however small they are."""
+        found: CpuDispatchConstants = self.of("cpu_dispatch", CpuDispatchConstants, self.variant)
+        return found
+
+    @property
+    def halves(self) -> Number:
+        """Operators that one measured backward operation stands for: a product has two gradients."""
+        return 0.5 if self.variant == "backward" else 1
+
+    def product(self, op: Operator, m: Number, n: Number, k: Number, copies: Number | None = None) -> Number:
+        """Seconds of a product with a weight, or of ``copies`` products of activations."""
+        c = self.of("cpu_matmul", CpuMatmulConstants, _measured_format(self.device, op.rate))
+        return cpu_matmul_seconds(m, n, k, self.facts, c, dtype=op.rate, copies=copies)
+
+    def passes(self, op: Operator) -> Number:
+        """Seconds of the operator's passes over its tensors. In a backward pass, what the forward pass kept is cold."""
+        kernels = np.maximum(np.asarray(op.dims.get("passes", 1), float), 1)
+        cold = op.write if self.variant == "backward" else 0
+        evaluations = {f: op.dims[f] / kernels for f in FUNCTIONS if f in op.dims}
+        if self.variant == "backward" and op.kind == "softmax":  # its gradient takes the result, and no exp
+            evaluations = {}
+        elements = (op.read + op.write) / kernels / 8  # a kernel reads and writes a number of 4 bytes each at least
+        c = self.of("cpu_memory", CpuMemoryConstants, "fp32")
+        one = cpu_memory_seconds(
+            (op.read + op.write - cold) / kernels, self.facts, c, elements=elements, cold=cold / kernels,
+            evaluations=evaluations,
+        )
+        return kernels * one
+
+
+def cpu_time(op: Operator, device: Device, facts: Machine, *, recorded: bool) -> Times | None:
+    """(seconds of work, of dispatch) of ``op``; None for a kind without a formula.
+
+    ``recorded``: a forward pass that a backward pass will follow. Raises InputError for a format that the device lacks.
+    """
+    formula = _FORMULAS.get(op.kind)
+    variant = "backward" if op.phase == "backward" else "forward" if recorded else "inference"
+    return None if formula is None else formula(Cpu(device, facts, variant), op)
+
+
+def _measured_format(device: Device, rate: str) -> str:
+    """The format whose constants a product takes: that which executes."""
+    executes = device.matmul_peak(rate).dtype
+    return executes if executes in device.profile.calibration.get("cpu_matmul", {}) else "fp32"
+
+
+def _matmul(cpu: Cpu, op: Operator) -> Times:
+    d = op.dims
+    copies = d.get("copies")
+    launch = cpu.dispatch.product if "copies" in d else cpu.dispatch.linear
+    return cpu.product(op, d["m"], d["n"], d["k"], copies), launch * cpu.halves
+
+
+def _grouped(cpu: Cpu, op: Operator) -> Times:
+    """One expert after the other, each with its share of the rows."""
+    groups = op.dims["groups"]
+    rows = op.dims["m"] / np.maximum(groups, 1)
+    return groups * cpu.product(op, rows, op.dims["n"], op.dims["k"]), groups * cpu.dispatch.linear * cpu.halves
+
+
+def _product(cpu: Cpu, op: Operator) -> Times:
+    d = op.dims
+    return cpu.product(op, d["m"], d["n"], d["k"], d["copies"]), cpu.dispatch.product * cpu.halves
+
+
+def _attention(cpu: Cpu, op: Operator) -> Times:
+    d = op.dims
+    heads = d["batch"] * d["heads"]
+    backward = cpu.variant == "backward"
+    if "softmax_bytes" in d:
+        each = (2 if backward else 1) * (
+            cpu.product(op, d["q_len"], d["kv_len"], d["d_qk"], heads)
+            + cpu.product(op, d["q_len"], d["d_v"], d["kv_len"], heads)
+        )
+        return each + cpu.passes(op), cpu.dispatch.eager_attention
+    c = cpu.of("cpu_attention", CpuAttentionConstants, _measured_format(cpu.device, op.rate))
+    seconds = cpu_attention_seconds(
+        heads, d["q_len"], d["kv_len"], (d["d_qk"] + d["d_v"]) / 2, cpu.facts, c, dtype=op.rate, backward=backward,
+        masked=np.asarray(d["pairs"], float) < np.asarray(d["q_len"] * d["kv_len"], float),
+    )  # fmt: skip
+    # of a cache, or of what the forward pass kept, the keys come from memory
+    memory = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
+    return np.maximum(seconds, cpu_memory_seconds(0, cpu.facts, memory, elements=1, cold=op.read)), cpu.dispatch.attention
+
+
+def _recurrent(cpu: Cpu, op: Operator) -> Times:
+    """Dependent steps: a small product each, dispatched with the cell's other kernels."""
+    steps = op.dims["steps"]
+    n, k = (op.dims["k"], op.dims["n"]) if cpu.variant == "backward" else (op.dims["n"], op.dims["k"])
+    gates = int(np.max(np.round(np.asarray(n, float) / np.asarray(k, float))))
+    one = cpu.product(op, op.dims["m"], op.dims["n"], op.dims["k"])
+    return steps * one, steps * getattr(cpu.dispatch, _CELLS.get(gates, "lstm"))
+
+
+def _cell(cpu: Cpu, op: Operator) -> Times:
+    return cpu.passes(op), 0  # its kernels' dispatch is part of the recurrent product's
+
+
+def _norm(cpu: Cpu, op: Operator) -> Times:
+    kernels = np.asarray(op.dims.get("passes", 1), float)
+    return cpu.passes(op), np.where(kernels > 1, kernels * cpu.dispatch.chained, cpu.dispatch.norm)
+
+
+def _pointwise(cpu: Cpu, op: Operator) -> Times:
+    kernels = np.asarray(op.dims.get("passes", 1), float)
+    first = cpu.dispatch.erf if "erf" in op.dims else cpu.dispatch.pointwise
+    return cpu.passes(op), first + (kernels - 1) * cpu.dispatch.pointwise
+
+
+def _single(cpu: Cpu, op: Operator) -> Times:
+    return cpu.passes(op), getattr(cpu.dispatch, _SINGLE[op.kind])
+
+
+def _loss(cpu: Cpu, op: Operator) -> Times:
+    """torch's log-softmax reads the logits and writes as much; its backward pass reads two tensors and writes one."""
+    elements = op.dims["elements"]
+    c = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
+    streams = {"backward": (0, 16), "forward": (8, 0), "inference": (8, 0)}[cpu.variant]
+    warm, cold = (elements * bytes_ for bytes_ in streams)
+    seconds = cpu_memory_seconds(warm, cpu.facts, c, elements=elements, cold=cold, evaluations={"exp": elements})
+    return seconds, cpu.dispatch.loss
+
+
+def _embedding(cpu: Cpu, op: Operator) -> Times:
+    """A gather; the gradient is a table of zeros to which rows are added."""
+    seconds = cpu.passes(op)
+    if cpu.variant == "backward":
+        c = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
+        table = op.dims.get("table", 0)
+        seconds = seconds + cpu_memory_seconds(0, cpu.facts, c, elements=table, cold=4 * table)
+    return seconds, cpu.dispatch.embedding
+
+
+def _optimizer(cpu: Cpu, op: Operator) -> Times:
+    """One fused step, as the operator counts it."""
+    c = cpu.of("cpu_optimizer", CpuOptimizerConstants, "adamw_fused")
+    tensors = op.dims.get("tensors", 1)
+    seconds = cpu_optimizer_seconds(tensors, op.dims["elements"], c)
+    return seconds - tensors * c.tensor, tensors * c.tensor
+
+
+_FORMULAS: dict[str, Callable[[Cpu, Operator], Times]] = {
+    "matmul": _matmul,
+    "convolution": _matmul,
+    "grouped_matmul": _grouped,
+    "batched_product": _product,
+    "attention": _attention,
+    "recurrent": _recurrent,
+    "recurrent_cell": _cell,
+    "norm": _norm,
+    "softmax": _single,
+    "conv": _single,
+    "cross_entropy": _loss,
+    "embedding": _embedding,
+    "optimizer": _optimizer,
+    **dict.fromkeys(("pointwise", "rotary", "scan", "stream_mix", "additive_scores", "loss"), _pointwise),
+}
