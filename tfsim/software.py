@@ -24,7 +24,9 @@ class Software:
     which only that share is known. ``sustained``: what arithmetic reaches inside a pass of what the same
     kernel reaches alone (clocks under the power limit, interference; set by hand in first trials, not fitted).
     ``overlap``: gradient communication runs beside the passes. ``all_reduce``: inside a node, NCCL's, or the kernels
-    of a serving engine: one that waits at barriers (vLLM) or passes flags with the data (TensorRT-LLM).
+    of a serving engine: one that waits at barriers (vLLM) or passes flags with the data (TensorRT-LLM). ``experts``:
+    what takes tokens to their experts and back: NCCL's all-to-all, or the faster of that and of kernels that send a
+    token once to each device (DeepEP; Megatron-LM's flex dispatcher), where the device's generation has been measured.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Software:
     sustained: float = 0.9
     overlap: bool = True
     all_reduce: Literal["nccl", "barrier", "flags"] = "nccl"
+    experts: Literal["nccl", "faster"] = "nccl"
     about: str = ""
 
     @property
@@ -60,6 +63,7 @@ SOFTWARE: dict[str, Software] = {
             "fused",
             6e-6,
             1.6e-6,
+            experts="faster",
             about="fused norms, gates and loss, as Megatron-LM or torch.compile",
         ),
         Software(
@@ -69,6 +73,7 @@ SOFTWARE: dict[str, Software] = {
             0.0,
             1.2e-6,
             all_reduce="flags",
+            experts="faster",
             about="fused kernels replayed from a CUDA graph, as serving engines",
         ),
         Software(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfsim.timing.expert_alltoall import ExchangeConstants, exchange_seconds, places
+from tfsim.hardware import System, load_system
+from tfsim.models import load_model
+from tfsim.models.decoder import segments
+from tfsim.models.shape import Shape, Shards
+from tfsim.operators.backward import backward
+from tfsim.operators.core import Operator, Routed, Style
+from tfsim.software import software
+from tfsim.timing import Groups, operator_time
+from tfsim.timing.collectives import Group, collective_seconds
+from tfsim.timing.constants import constants
+from tfsim.timing.expert_alltoall import (
+    CORES,
+    ExchangeConstants,
+    exchange_seconds,
+    has_exchange,
+    places,
+    routed_seconds,
+)
+from tfsim.units import Number
 
+H100 = load_system("dgx-h100")
 constant = st.fixed_dictionaries(
     {f.name: st.floats(f.metadata["low"], f.metadata["high"]) for f in fields(ExchangeConstants)}
 ).map(lambda values: ExchangeConstants(**values))
@@ -75,3 +94,83 @@ def test_a_token_goes_once_to_a_device_but_once_per_expert_at_low_latency() -> N
     rest: dict[str, Any] = {"tokens": 10**5, "token_bytes": 7392, "top_k": 8, "experts": 8, "per_node": 8, "nodes": 1}
     once, copied = (seconds(c, **rest, cores=None, per_expert=x) for x in (False, True))
     assert copied / once == pytest.approx(8 / float(places(8, 8)), rel=1e-3)
+
+
+def dispatch(model: str, system: System, style: str, ep: int, **shape: Any) -> tuple[Operator, Number]:
+    """The dispatch of a layer's tokens over ``ep`` devices, and its seconds."""
+    given: dict[str, Any] = {
+        "batch": 1,
+        "seq_len": 4096,
+        "shards": Shards(ep=ep, etp=1, sequence_parallel=True),
+        **shape,
+    }
+    parts = segments(load_model(model), Shape(style=Style("bf16", "fused"), **given))
+    op = next(op for part in parts for op in part.operators if op.name == "moe.dispatch")
+    return op, operator_time(op, system, software(style), Groups({"ep": Group(ep, 1)})).seconds
+
+
+def test_a_dispatch_takes_the_measured_kernels_where_they_are_faster() -> None:
+    """DeepSeek-V3: 8 of 256 experts, tokens of 7168 numbers, over a node of H100 and over two."""
+    for ep, nodes in ((8, 1), (16, 2)):
+        op, seconds = dispatch("deepseek-v3-bf16", H100, "fused", ep)
+        c = constants("expert_alltoall", ExchangeConstants, H100.device, "normal_dispatch").values
+        expected = exchange_seconds(
+            4096, 7168 * 2, 8, 256, 8, nodes, c, link_bandwidth=450e9, nic_bandwidth=50e9, cores=CORES
+        )  # fmt: skip
+        assert seconds == pytest.approx(float(expected), rel=1e-12)
+        assert op.comm is not None
+        library = collective_seconds("all_to_all", op.comm.bytes, Group(ep, 1), H100)
+        assert seconds < library
+        assert dispatch("deepseek-v3-bf16", H100, "eager", ep)[1] == library
+
+
+@pytest.mark.parametrize("name", ["dgx-a100", "rtx-pro-6000-8x", "mi300x-8x"])
+def test_generations_that_nobody_measured_take_the_library(name: str) -> None:
+    system = load_system(name)
+    op, seconds = dispatch("mixtral-8x7b", system, "fused", 8)
+    assert not has_exchange(system)
+    assert op.comm is not None
+    assert seconds == collective_seconds("all_to_all", op.comm.bytes, Group(8, 1), system)
+
+
+def test_the_gradient_of_a_dispatch_is_a_sum() -> None:
+    op, _ = dispatch("mixtral-8x7b", H100, "fused", 8)
+    (gradient,) = backward([op], Style("bf16", "fused"))
+    assert op.comm is not None and op.comm.routed == Routed(4096, 2, 8, "dispatch")
+    assert gradient.comm is not None and gradient.comm.routed == Routed(4096, 2, 8, "combine")
+    (again,) = backward([replace(op, comm=replace(op.comm, routed=gradient.comm.routed))], Style("bf16", "fused"))
+    assert again.comm is not None and again.comm.routed == op.comm.routed
+
+
+def test_tensor_parallel_ranks_share_the_tokens_of_an_exchange() -> None:
+    op, _ = dispatch(
+        "mixtral-8x7b", H100, "fused", 8, shards=Shards(tp=2, ep=8, etp=1, sequence_parallel=True)
+    )  # fmt: skip
+    assert op.comm is not None and op.comm.routed is not None
+    assert op.comm.routed.tokens == 2048
+    assert op.comm.bytes == 2048 * 2 * 4096 * 2
+
+
+def test_exchanges_of_groups_as_arrays_equal_each_alone() -> None:
+    sizes, strides = np.array([1.0, 4, 8, 16, 8]), np.array([1.0, 1, 1, 1, 4])
+    routed = Routed(4096, 8, 256, "dispatch")
+    together = np.asarray(routed_seconds(routed, 4e8, Group(sizes, strides), H100))
+    alone = [routed_seconds(routed, 4e8, Group(int(n), int(s)), H100) for n, s in zip(sizes, strides, strict=True)]
+    assert together.tolist() == pytest.approx(alone, rel=1e-12)
+    assert alone[0] == 0 and alone[4] > alone[2]  # at a stride of four a node joins two of the group
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(["dgx-h100", "dgx-b200", "gb200-nvl72"]), st.sampled_from([2, 8, 32]), st.integers(1, 10**5))
+def test_more_tokens_or_bandwidth_are_never_the_wrong_way(name: str, size: int, tokens: int) -> None:
+    system, group = load_system(name), Group(size, 1)
+    copies, size_of = 8, 14336
+
+    def seconds(on: System, n: int) -> Number:
+        return routed_seconds(Routed(n, copies, 256, "combine"), n * copies * size_of, group, on)
+
+    time = seconds(system, tokens)
+    assert seconds(system, 2 * tokens) >= time
+    assert seconds(system.with_overrides({"device.scale_up.bandwidth": "2 TB/s"}), tokens) <= time
+    # a token reaches at least one other device with probability (n - 1) / n
+    assert time >= tokens * size_of * (size - 1) / size / system.levels[0].bandwidth

@@ -18,9 +18,11 @@ from tfsim.operators.core import Operator, Style
 from tfsim.serving.workload import served
 from tfsim.software import SOFTWARE, software
 from tfsim.timing import Groups, exposed_dispatch, operator_time
+from tfsim.timing.attention import FLASH2, FLASH3, Kernel, PrefillConstants, prefill_seconds
 from tfsim.timing.collectives import Group, collective_seconds
 from tfsim.timing.constants import constants
 from tfsim.timing.kernels import Timer
+from tfsim.timing.machine import machine
 from tfsim.units import Number
 
 H100 = load_system("dgx-h100")
@@ -32,7 +34,9 @@ def operators(name: str = "llama-3.1-8b", **shape: Any) -> list[Operator]:
     return [op for part in parts for op in (*part.operators, *backward(part.operators, Style("bf16", "fused")))]
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v3", "gpt2", "gpt-oss-20b"])
+@pytest.mark.parametrize(
+    "name", ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v3", "gpt2", "gpt-oss-20b", "mamba2-2.7b", "qwen3-next-80b-a3b"]
+)
 @pytest.mark.parametrize("style", list(SOFTWARE))
 def test_no_operator_beats_the_roofline(name: str, style: str) -> None:
     """What fits the last-level cache twice over may come from there, at no more than eight times the bandwidth."""
@@ -146,6 +150,50 @@ def test_a_decode_takes_the_constants_of_its_cache_format(
     monkeypatch.setattr(Timer, "constants", noted)
     operator_time(attention_decode(model, cache), H100, software("graph"), Groups())
     assert set(asked) == {cache}
+
+
+@pytest.mark.parametrize(
+    ("system", "cache", "variant", "kernel"),
+    [
+        ("dgx-h100", "bf16", "bf16", FLASH3),
+        ("dgx-h100", "fp8", "bf16-fp8kv", FLASH3),
+        ("dgx-b200", "fp8", "bf16-fp8kv", FLASH3),
+        ("l40s-8x", "bf16", "bf16", FLASH2),
+        ("l40s-8x", "fp8", "bf16-fp8kv", FLASH2),
+        ("dgx-a100", "bf16", "flash2", FLASH2),
+        ("dgx-a100", "fp8", "flash2", FLASH2),
+    ],
+)
+def test_a_prefill_takes_the_kernels_of_its_device_and_cache(
+    system: str, cache: str, variant: str, kernel: Kernel
+) -> None:
+    """Llama-3.1 8B: 32 query heads, 8 of keys and values, of 128; two prompts of 4,096 tokens."""
+    on = load_system(system)
+    shape = Shape(batch=2, seq_len=4096, causal="halved", style=software("graph").style("bf16"))
+    parts = segments(served(load_model("llama-3.1-8b"), "bf16", None, cache), shape)
+    op = next(op for part in parts for op in part.operators if op.kind == "attention")
+    expected = prefill_seconds(
+        2, 32, 8, 4096, 4096, 128, 128, machine(on.device),
+        constants("prefill_attention", PrefillConstants, on.device, variant).values,
+        dtype="bf16", kv_bytes=1 if cache == "fp8" else 2, kernel=kernel,
+    )  # fmt: skip
+    assert Timer(on.device, machine(on.device)).time(op, software("graph")).seconds == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+def test_a_latent_prefill_takes_the_kernels_of_its_cache(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def noted(self: Timer, kind: str, cls: type[Any], variant: str) -> Any:
+        asked.append((kind, variant))
+        return constants(kind, cls, self.device, variant).values
+
+    monkeypatch.setattr(Timer, "constants", noted)
+    shape = Shape(batch=1, seq_len=4096, causal="halved", style=software("graph").style("bf16"))
+    parts = segments(served(load_model("deepseek-v3-bf16"), "bf16", None, cache), shape)
+    op = next(op for part in parts for op in part.operators if op.kind == "attention")
+    operator_time(op, H100, software("graph"), Groups())
+    assert asked == [("mla_prefill", cache)]
 
 
 @pytest.mark.parametrize("system", ["dgx-b200", "gb300-nvl72", "rtx-pro-6000-8x"])

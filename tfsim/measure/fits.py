@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tfsim.measure.hardware import MIXED, smallest
 from tfsim.timing.cpu import (
     FUNCTIONS,
     CpuAttentionConstants,
@@ -71,6 +72,7 @@ def calibration(rows: pd.DataFrame, machine: Machine) -> dict[str, dict[str, Any
         dispatch[phase] = _dispatch_of(rows, phase)
         found["cpu_dispatch"][phase] = _dispatch_table(dispatch[phase], rows[rows["phase"] == phase])
     overhead = _overheads(rows, dispatch)
+    rows = rows[rows["kind"] != "mixed"]
     for kind, variant, cls, chosen, seconds in (
         ("cpu_memory", "fp32", CpuMemoryConstants, _memory_rows(rows), _memory_seconds),
         *(
@@ -132,7 +134,17 @@ def _dispatch_of(rows: pd.DataFrame, phase: str) -> CpuDispatchConstants:
             if len(one):
                 times.append(float(one["time_s"].min()) / parts)
         values[name] = float(np.median(times))
-    return CpuDispatchConstants(**values)
+    return CpuDispatchConstants(**values, mixed=_mixing(rows, phase))
+
+
+def _mixing(rows: pd.DataFrame, phase: str) -> float:
+    """How much longer small operations take in turn than each over and over."""
+    of = rows[(rows["phase"] == phase) & (rows["dtype"] == "fp32")]
+    alone = of[of["name"].isin(MIXED)]
+    times = alone["time_s"].to_numpy(float)
+    once = smallest(alone["name"].tolist(), alone["elements"].tolist()).values()
+    together = float(of.loc[of["kind"] == "mixed", "time_s"].iloc[0])
+    return max(1.0, together / float(sum(times[i] for i in once)))
 
 
 def _dispatch_table(c: CpuDispatchConstants, rows: pd.DataFrame) -> dict[str, Any]:

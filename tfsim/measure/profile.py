@@ -52,7 +52,14 @@ def profile_text(content: dict[str, Any]) -> str:
     from tfsim.hardware.library import parse_system
 
     _: System = parse_system(content, "measured system")
-    return yaml.safe_dump(content, sort_keys=False, width=120)
+    return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=120)
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors, which tfsim's own reader refuses: each figure is written out where it stands."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _device(rows: pd.DataFrame, about: Facts, name: str, kind: str) -> dict[str, Any]:

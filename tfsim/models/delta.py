@@ -6,7 +6,7 @@ from tfsim.models.parts import BlockContext, apply_norm, as_stream, to_stream
 from tfsim.models.spec.delta import GatedDelta
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.delta import causal_conv, delta_rule, delta_step
-from tfsim.operators.elementwise import activate, pointwise
+from tfsim.operators.elementwise import pointwise
 from tfsim.operators.matmul import linear
 from tfsim.units import Number, ceil_div
 
@@ -36,25 +36,19 @@ def gated_delta(context: BlockContext, mixer: GatedDelta, x: Tensor) -> list[Ope
         z = ops[-1].output
         ops += [projection("in_proj_b", x, heads, d_model), projection("in_proj_a", x, heads, d_model)]
     recurrent = shape.phase == "decode"
-    # torch convolves the padded sequence; a step convolves the kept window and its own token
-    positions = shape.seq_len + 1 if recurrent else shape.seq_len + mixer.conv_kernel - 1
-    ops.append(
-        causal_conv(
-            "conv1d",
-            qkv,
-            batch=shape.batch,
-            positions=positions,
-            tokens=tokens,
-            channels=conv_width,
-            kernel=mixer.conv_kernel,
-            group="ssm",
-            component="ssm",
-            style=style,
-            fmt=context.spec.dtype,
-        )
+    ops += causal_conv(
+        "conv1d",
+        qkv,
+        batch=shape.batch,
+        seq_len=shape.seq_len,
+        channels=conv_width,
+        kernel=mixer.conv_kernel,
+        stepwise=recurrent,
+        group="ssm",
+        component="ssm",
+        style=style,
+        fmt=context.spec.dtype,
     )
-    convolved = activation("conv1d.out", shape.batch * positions * conv_width, style)  # torch keeps the padding too
-    ops.append(activate("conv1d.silu", "silu", convolved, elements=tokens * conv_width, style=style))
     qkv = ops[-1].output
     ops.append(_gates(context, heads))
     if recurrent:
@@ -74,6 +68,7 @@ def gated_delta(context: BlockContext, mixer: GatedDelta, x: Tensor) -> list[Ope
             delta_rule(
                 qkv,
                 batch=shape.batch,
+                key_heads=ceil_div(mixer.n_key_heads, tp),
                 heads=heads,
                 seq_len=shape.seq_len,
                 d_key=mixer.d_key,

@@ -9,8 +9,9 @@ from tfsim.models.feedforward import mlp
 from tfsim.models.parts import BlockContext, apply_norm, as_stream, model_norm, to_stream
 from tfsim.models.spec import DenseFFN, MoE, SharedExpert
 from tfsim.operators.collectives import collective
-from tfsim.operators.core import Operator, Style, Tensor, Weight, activation
+from tfsim.operators.core import Operator, Routed, Style, Tensor, Weight, activation
 from tfsim.operators.elementwise import activate, gate, pointwise, residual, softmax
+from tfsim.operators.formats import FORMATS
 from tfsim.operators.matmul import grouped_linear, linear
 from tfsim.units import Number, ceil_div, maximum, where
 
@@ -141,6 +142,7 @@ def routed_experts(context: BlockContext, moe: MoE, x: Tensor, scored: Tensor | 
         )
 
     ops = router(context, moe, x if scored is None else scored)
+    first = len(ops)
     if moe.d_latent:
         ops.append(_latent(context, "latent_in", x, moe.d_latent, context.spec.d_model))
         x = ops[-1].output
@@ -154,10 +156,38 @@ def routed_experts(context: BlockContext, moe: MoE, x: Tensor, scored: Tensor | 
         ops.append(activate("experts_act", moe.activation, up, elements=rows * width, style=style))
     ops.append(grouped("experts_down", ops[-1].output, d_model, width))
     ops.append(_combine(context, moe, ops[-1].output, rows))
+    if not style.eager:
+        ops = [*_fused_routing(context, moe, ops[:first], ops), *_fused_layer(ops[first:])]
     ops += _exchange("moe.collect", context, moe, ops[-1].output, rows, into=False)
     if moe.d_latent:
         ops.append(_latent(context, "latent_out", ops[-1].output, context.spec.d_model, moe.d_latent))
     return ops
+
+
+def _fused_routing(context: BlockContext, moe: MoE, routing: list[Operator], layer: list[Operator]) -> list[Operator]:
+    """The router's choice as the fused layer's own kernels."""
+    up = next(op for op in layer if op.name == "experts_up")
+    sizes = {"tokens": context.shape.stream_tokens, "experts": moe.n_experts}
+    chosen = ("router.score", "router.softmax", "router.choose")
+    return [_of_layer(op, up, "experts_route", sizes) if op.name in chosen else op for op in routing]
+
+
+def _fused_layer(layer: list[Operator]) -> list[Operator]:
+    """The kernels between the products of a fused layer, each of the family of the product that it serves: those that
+    engines run as one chain and operator tables measure as a whole (TensorRT-LLM, vLLM)."""
+    up, down = (next(op for op in layer if op.name == name) for name in ("experts_up", "experts_down"))
+    serves = {
+        "moe.permute": (up, 1), "experts_gate": (down, 1), "experts_act": (down, 1), "moe.combine": (down, 0)
+    }  # fmt: skip
+    return [
+        _of_layer(op, serves[op.name][0], "experts_move", {"feeds": serves[op.name][1]}) if op.name in serves else op
+        for op in layer
+    ]
+
+
+def _of_layer(op: Operator, product: Operator, kind: str, sizes: dict[str, Number]) -> Operator:
+    bits = FORMATS[product.weights[0].fmt].bits
+    return replace(op, kind=kind, rate=product.rate, dims={**op.dims, **sizes, "weight_bits": bits})
 
 
 def _routed_width(context: BlockContext, moe: MoE) -> int:
@@ -311,10 +341,13 @@ def _exchange(name: str, context: BlockContext, moe: MoE, x: Tensor, rows: Numbe
     shape, shards = context.shape, context.shape.shards
     act = _routed_width(context, moe) * shape.style.act
     sent = routed_rows(context, moe) * act
+    # buffers of a fixed capacity are exchanged whole, whatever is in them
+    tokens, direction = ceil_div(shape.tokens, shards.tp), "dispatch" if into else "combine"
+    routed = None if _padded(context, moe) else Routed(tokens, moe.top_k, moe.n_experts, direction)
     if not shards.sequence_parallel:
         devices = where(shards.ep * shards.expert_tp > shards.tp, shards.ep, 1)
-        return [collective(name, "all_to_all", "ep", x, devices=devices, bytes=sent)]
-    across = collective(name, "all_to_all", "ep", x, devices=shards.ep, bytes=sent)
+        return [collective(name, "all_to_all", "ep", x, devices=devices, bytes=sent, routed=routed)]
+    across = collective(name, "all_to_all", "ep", x, devices=shards.ep, bytes=sent, routed=routed)
     cut = where(shards.ep > 1, shards.expert_tp, 1)
     if into:
         return [across, collective(f"{name}.gather", "all_gather", "etp", x, devices=cut, bytes=rows * act)]

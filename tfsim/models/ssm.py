@@ -33,27 +33,22 @@ def _projection(context: BlockContext, name: str, x: Tensor, n: Number, k: Numbe
 
 
 def _convolution(context: BlockContext, x: Tensor, channels: Number, kernel: int, bias: bool) -> list[Operator]:
-    """The short causal convolution and its SiLU. Torch pads both ends of the sequence, and in a decode step convolves
-    the kept window and the new token; it drops what it computed too much. A kernel computes each token once."""
-    shape, style = context.shape, context.shape.style
-    extra = 1 if shape.phase == "decode" else kernel - 1
-    positions = shape.seq_len + (extra if style.eager else 0)
-    conv = causal_conv(
+    """The short causal convolution and its SiLU."""
+    shape = context.shape
+    return causal_conv(
         "conv1d",
         x,
         batch=shape.batch,
-        positions=positions,
-        tokens=shape.tokens,
+        seq_len=shape.seq_len,
         channels=channels,
         kernel=kernel,
+        stepwise=shape.phase == "decode",
         group="ssm",
         component="ssm",
-        style=style,
+        style=shape.style,
         fmt=context.spec.dtype,
         bias=bias,
     )
-    made = activation("conv1d.padded", shape.batch * positions * channels, style) if style.eager else conv.output
-    return [conv, activate("conv1d.silu", "silu", made, elements=shape.tokens * channels, style=style)]
 
 
 def _flat(name: str, x: Tensor, elements: Number, context: BlockContext) -> Tensor:

@@ -91,6 +91,7 @@ def attention(
         "d_qk": d_qk,
         "d_v": d_v,
         "pairs": pairs2 / 2,
+        "kv_bytes": kv_bytes,
     }
     scores = rows * kv_len
     read, write = query * style.act + cache, rows * d_v * style.act

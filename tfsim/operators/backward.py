@@ -136,7 +136,8 @@ def _collective(op: Operator, style: Style) -> list[Operator]:
     assert op.comm is not None
     if op.comm.backward == "none":
         return []
-    comm = replace(op.comm, kind=op.comm.backward, backward="none")
+    routed = None if op.comm.routed is None else op.comm.routed.gradient
+    comm = replace(op.comm, kind=op.comm.backward, backward="none", routed=routed)
     return [replace(op, name=f"{op.name}.backward", phase="backward", comm=comm)]
 
 
@@ -162,10 +163,14 @@ RULES: dict[str, Rule] = {
     "linear_attention": _linear_attention,
     "stream_mix": _two_gradients,
     "scan": _two_gradients,
+    "selective_scan": _two_gradients,
+    "fourier_convolution": _two_gradients,
     "state_space_dual": _two_gradients,
     "norm": _memory_bound,
     "softmax": _memory_bound,
     "pointwise": _memory_bound,
+    "experts_move": _memory_bound,
+    "experts_route": _memory_bound,
     "rotary": _memory_bound,
     "embedding": _memory_bound,
     "cross_entropy": _memory_bound,

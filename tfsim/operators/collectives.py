@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfsim.operators.core import CollectiveKind, Comm, Operator, Tensor
+from tfsim.operators.core import CollectiveKind, Comm, Operator, Routed, Tensor
 from tfsim.units import Number, where
 
 # the collective that carries the gradient back: the transpose of the forward one
@@ -23,11 +23,13 @@ def collective(
     devices: Number,
     bytes: Number,
     backward: CollectiveKind | None = None,
+    routed: Routed | None = None,
 ) -> Operator:
     """One collective over ``devices`` members of ``group``; it vanishes (0 bytes) when the group is one device.
 
     ``backward`` defaults to the transpose; Megatron's f and g (Shoeybi et al. 2019) are all-reduces one way only.
+    ``routed``: the tokens of an exchange between experts.
     """
     message = where(devices > 1, bytes, 0)
-    comm = Comm(kind, group, message, _BACKWARD.get(kind, "none") if backward is None else backward)
+    comm = Comm(kind, group, message, _BACKWARD.get(kind, "none") if backward is None else backward, routed)
     return Operator(name, "collective", "other", x, dims={"devices": devices}, comm=comm)

@@ -71,17 +71,35 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 
 
 @dataclass(frozen=True, slots=True)
+class Routed:
+    """What an exchange of tokens between experts moves: ``tokens`` of one device, each to ``top_k`` of ``experts`` in
+    all; ``direction``: out to them, or back to be summed."""
+
+    tokens: Number
+    top_k: Number
+    experts: Number
+    direction: Literal["dispatch", "combine"]
+
+    @property
+    def gradient(self) -> Routed:
+        """The gradients' exchange: those of a dispatch are summed, those of a sum sent out."""
+        return replace(self, direction="combine" if self.direction == "dispatch" else "dispatch")
+
+
+@dataclass(frozen=True, slots=True)
 class Comm:
     """A collective over ``group`` (``tp``, ``ep``, ...): message ``bytes`` per device, 0 where the group is one device.
 
     all_reduce, reduce_scatter: bytes of the whole input buffer; all_gather: of the whole output; all_to_all: what one
     device sends and receives, its own share included. ``backward``: the collective that its gradient needs.
+    ``routed``: the tokens behind an all_to_all between experts, where each goes to those that its router chose.
     """
 
     kind: CollectiveKind
     group: str
     bytes: Number
     backward: CollectiveKind
+    routed: Routed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,10 @@ def linear_attention(
     out = activation("linear_attention.out", wide, style)
     saves: tuple[Tensor, ...] = (qkv,)
     moved: Number = 0
-    if style.eager:
+    sizes: dict[str, Number] = {}
+    if not style.eager:
+        sizes = {"on_chip": 1, "batch": batch, "length": seq_len, "heads": heads, "chunk": chunk}
+    else:
         # queries, keys and (for both products) values are slices of one storage that a batched product has to copy,
         # unless there is one sequence; nothing needs the first chunk's decayed queries (its state is a constant) or
         # what only the unused last state needs
@@ -50,6 +53,7 @@ def linear_attention(
             "last": last,
             "d_head": d_head,
             "passes": 12 * chunks if style.eager else 1,
+            **sizes,
         },
         flops=4 * inside * d_head + 4 * rows * seq_len * state,
         vector_flops=inside + 4 * wide + rows * chunks * state,
@@ -66,7 +70,7 @@ def linear_step(qkv: Tensor, *, batch: Number, heads: Number, steps: Number, d_h
     out = activation("linear_attention.out", batch * steps * heads * d_head, style)
     return Operator(
         "linear_step",
-        "linear_attention",
+        "state_step",
         "attn_core",
         out,
         dims={"passes": steps},

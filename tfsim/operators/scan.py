@@ -53,14 +53,21 @@ def selective_scan(
     else:
         pieces = ceil_div(seq_len, _KERNEL_CHUNK)
         saves = [gate, parameters, out, Tensor("ssm.pieces", 2 * pieces * state, 4)]
-        passes, moved = 1, 0
+        passes, moved = seq_len if stepwise else 1, 0
     carried = state * 4 * seq_len if stepwise else 0
     return Operator(
         "selective_scan",
-        "scan",
+        "scan" if style.eager else "state_step" if stepwise else "selective_scan",
         "ssm",
         out,
-        dims={"elements": wide, "passes": passes},
+        dims={
+            "elements": wide,
+            "passes": passes,
+            "batch": batch,
+            "length": seq_len,
+            "channels": channels,
+            "d_state": d_state,
+        },
         flops=2 * states,
         vector_flops=9 * states + 12 * wide,
         read=3 * wide * style.act + parameters.bytes + moved / 2 + carried,
@@ -100,8 +107,9 @@ def state_space_dual(
     saves: tuple[Tensor, ...] = (projected, out)
     pairs: Number = 0
     moved: Number = 0
+    sizes: dict[str, Number] = {}
     if stepwise:
-        flops, passes = 2 * tokens * width * d_state, 12 * seq_len if style.eager else 1
+        flops, passes = 2 * tokens * width * d_state, 12 * seq_len if style.eager else seq_len
     elif style.eager:
         padded = batch * chunks * chunk
         pairs = padded * chunk
@@ -120,13 +128,17 @@ def state_space_dual(
         # a query counts half of its own key where masked pairs are skipped
         inside = pairs * (groups * d_state + width) * (1 if halved else 2)
         flops, passes, moved = inside + 4 * tokens * width * d_state, 5, 4 * chunks * state * 4
+        sizes = {
+            "on_chip": 1, "batch": batch, "length": seq_len, "heads": heads, "groups": groups, "d_head": d_head,
+            "d_state": d_state, "chunk": chunk,
+        }  # fmt: skip
     carried = state * 4 * seq_len if stepwise else 0
     return Operator(
         "state_space_dual",
-        "scan" if stepwise else "state_space_dual",
+        "state_space_dual" if not stepwise else "scan" if style.eager else "state_step",
         "ssm",
         out,
-        dims={"elements": out.elements, "passes": passes, "chunks": chunks},
+        dims={"elements": out.elements, "passes": passes, **sizes},
         flops=flops,
         vector_flops=5 * pairs * heads + 8 * tokens * width + (4 * tokens * width * d_state if stepwise else 0),
         read=xbc.bytes + tokens * heads * style.act + moved / 2 + carried,
@@ -221,10 +233,10 @@ def fft_convolution(
     transforms = (2 * batch + 1) * channels
     return Operator(
         "s4_convolution",
-        "scan",
+        "fourier_convolution",
         "ssm",
         out,
-        dims={"elements": wide, "passes": 12 if style.eager else 4},
+        dims={"elements": wide, "passes": 12 if style.eager else 4, "transforms": transforms, "length": seq_len},
         vector_flops=transforms * 2.5 * n * log2(n) + 6 * batch * half + 14 * powers,
         read=u.bytes + 8 * (powers if style.eager else 0) + 8 * (2 * batch + 1) * half,
         write=out.bytes + 8 * (powers if style.eager else 0) + 8 * (2 * batch + 1) * half,
@@ -242,7 +254,7 @@ def s4_step(
     out = activation("s4.out", batch * steps * channels, style)
     return Operator(
         "s4_step",
-        "scan",
+        "state_step",
         "ssm",
         out,
         dims={"elements": state, "passes": steps * (4 if style.eager else 1)},

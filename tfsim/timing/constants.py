@@ -109,6 +109,22 @@ def has_relatives(device: Device) -> bool:
     return device.architecture in RELATIVES
 
 
+def generation_measured(kind: str, device: Device, variant: str) -> bool:
+    """Whether ``device``, or one of its architecture and kind of memory, has been measured for a class and variant.
+
+    Raises InputError when a calibration file is malformed.
+    """
+    return _measured_in(kind, device.name, _family(device), variant)
+
+
+@cache
+def _measured_in(kind: str, name: str, family: tuple[str, bool], variant: str) -> bool:
+    if name in _devices() and (kind, variant) in _file(name).tables:
+        return True
+    kin = (other for other in _devices() if _family(load_device(other)) == family)
+    return any((kind, variant) in _file(other).tables for other in kin)
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """What stands behind the times of one class of operators on a device. ``own``: measured on it; ``source``: in
@@ -271,5 +287,5 @@ def _mean(found: list[C]) -> C:
 
 def forget() -> None:
     """Drop what was read: for a program that has just written calibration files."""
-    for read in (_devices, _measured, _file, _found):
+    for read in (_devices, _measured, _measured_in, _file, _found):
         read.cache_clear()

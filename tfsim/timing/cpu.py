@@ -46,7 +46,8 @@ class CpuDispatchConstants:
     ``chained``: one kernel of a chain that torch has no operation for (RMSNorm written out); ``pointwise``: an addition
     or activation; ``erf``: GELU, which torch hands to oneDNN; ``softmax``; ``loss``: cross-entropy; ``embedding``;
     ``conv1d``: depthwise; ``fft``: a convolution by three transforms; ``rnn``, ``gru``, ``lstm``: one step of torch's
-    own module.
+    own module. ``mixed``: how much longer they take in turn, as in a model, than one over and over: by then its code
+    has left the nearest caches.
     """
 
     linear: float = _dispatch()
@@ -65,6 +66,7 @@ class CpuDispatchConstants:
     rnn: float = _dispatch()
     gru: float = _dispatch()
     lstm: float = _dispatch()
+    mixed: float = constant(1.2, 1, 10)
 
 
 @dataclass(frozen=True, slots=True)

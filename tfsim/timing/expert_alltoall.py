@@ -12,8 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfsim.timing.constants import constant
-from tfsim.units import Array, Number
+from tfsim.hardware import System
+from tfsim.operators.core import Routed
+from tfsim.timing.collectives import Group
+from tfsim.timing.constants import constant, constants, generation_measured
+from tfsim.units import Array, Number, ceil_div, maximum, minimum
+
+CORES = 20  # that copy tokens in the normal kernels (DeepEP's default; DeepSeek-V3 report, section 3.2.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,44 @@ class ExchangeConstants:
     link: float = constant(0.7, 0.1, 1)
     nic: float = constant(0.8, 0.1, 1)
     sharp: float = constant(4, 1, 8)
+
+
+def has_exchange(system: System) -> bool:
+    """Whether DeepEP's kernels run on ``system`` and its generation has been measured: devices behind one switch."""
+    level = system.levels[0]
+    switched = level.topology == "switch" and level.profile.link == "scale_up"
+    return switched and generation_measured("expert_alltoall", system.device, "normal_dispatch")
+
+
+def routed_seconds(routed: Routed, bytes: Number, group: Group, system: System) -> Number:
+    """Seconds of one exchange of tokens between the devices of ``group``, by the normal kernels (0 in a group of one).
+
+    ``bytes``: of all copies that a device sends to experts, as in `operators.core.Comm`. The devices of a node are
+    those that the innermost level of ``system`` joins; between nodes the slowest level on the way counts. Constants
+    between nodes are measured on Hopper; tables of later devices measure one node, and their network card takes the
+    starting values of `ExchangeConstants`.
+
+    Raises InputError when a level that the group needs has no published bandwidth.
+    """
+    size, stride = np.asarray(group.size, float), group.stride
+    inner = system.levels[0]
+    per_node = size if inner.size is None else minimum(size, maximum(1, inner.size // stride))
+    nodes = ceil_div(size, per_node)
+    card, covered = np.asarray(np.inf), inner.size
+    for level in system.levels[1:]:
+        further = np.asarray(False) if covered is None else size * stride > covered
+        if not np.any(further):
+            break
+        card, covered = np.where(further, np.minimum(card, level.bandwidth), card), level.size
+    c = constants("expert_alltoall", ExchangeConstants, system.device, f"normal_{routed.direction}").values
+    copies = np.maximum(1, np.asarray(routed.tokens, float) * routed.top_k)
+    seconds = exchange_seconds(
+        routed.tokens, bytes / copies, routed.top_k, routed.experts, per_node, nodes, c,
+        link_bandwidth=inner.bandwidth, nic_bandwidth=card, cores=CORES,
+    )  # fmt: skip
+    used = (np.asarray(bytes) > 0) & (size > 1)
+    seconds = np.where(used, seconds, 0)
+    return float(seconds) if seconds.ndim == 0 else seconds
 
 
 def places(picks: Number, of: Number) -> Array:

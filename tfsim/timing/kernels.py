@@ -11,30 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tfsim.hardware import Device
 from tfsim.hardware.dtypes import efficiency_class
 from tfsim.operators.core import Operator
 from tfsim.operators.formats import FORMATS, element_bytes
 from tfsim.software import Software
-from tfsim.timing.attention import (
-    FLASH2,
-    FLASH3,
-    DecodeConstants,
-    PrefillConstants,
-    backward_seconds,
-    decode_seconds,
-    prefill_seconds,
-)
+from tfsim.timing.attention import PrefillConstants
+from tfsim.timing.attention_kernels import attention_time, flash
 from tfsim.timing.constants import Fitted, constants, has_relatives, is_measured
 from tfsim.timing.cpu import CpuAttentionConstants, CpuMatmulConstants
 from tfsim.timing.cpu_operators import cpu_time
+from tfsim.timing.kernel_time import KernelTime
 from tfsim.timing.machine import Machine, machine
 from tfsim.timing.matmul import MatmulConstants, QuantisedMatmulConstants, matmul_seconds, quantise_seconds
 from tfsim.timing.memory import bytes_seconds, published
-from tfsim.timing.moe import MoEConstants, even_load, grouped_seconds
-from tfsim.timing.scans import ChunkedConstants, chunked_delta_seconds
+from tfsim.timing.moe import ROUTING, MoEConstants, even_load, grouped_seconds, move_seconds, route_seconds
+from tfsim.timing.scan_kernels import SCANS
 from tfsim.timing.systolic import SystolicConstants, systolic_seconds
 from tfsim.units import Number, maximum
 
@@ -61,20 +53,8 @@ _QUANTISED = {
     "nvfp4": "nvfp4",
     "mxfp4": "nvfp4",
 }
-_SCORE_KERNELS = 3  # scale and mask, softmax, cast or dropout
-# Query heads of a group that one decode kernel serves together: any number up to this; engines take larger groups, and
-# heads without a group, one by one.
-_TOGETHER, _MOST_TOGETHER = 64, 32
 # The same for grouped products: no table measures int8 ones.
 _GROUPED = {**_QUANTISED, "int8": "fp8"}
-
-
-@dataclass(frozen=True, slots=True)
-class KernelTime:
-    """Device time of an operator's kernels: ``seconds`` of work, and ``launch`` seconds of starting them."""
-
-    seconds: Number
-    launch: Number
 
 
 @dataclass(frozen=True)
@@ -153,7 +133,7 @@ def basis(device: Device) -> str:
     if not has_relatives(device):
         return "kernels: a roofline at the device's achieved fractions, not fitted"
     matmul = constants("matmul", MatmulConstants, device, "bfloat16")
-    prefill = constants("prefill_attention", PrefillConstants, device, _attention_family(device))
+    prefill = constants("prefill_attention", PrefillConstants, device, flash(device)[0])
     error = _of(matmul.own and prefill.own)
     said = [f"matmul {matmul.median_ape:.0%}", f"attention {prefill.median_ape:.0%} {error}"]
     where = matmul.source if matmul.source == prefill.source else f"{matmul.source}, attention {prefill.source}"
@@ -163,11 +143,6 @@ def basis(device: Device) -> str:
 def _of(own: bool) -> str:
     """Whose error a fit's is: a device that borrows constants has more."""
     return "median error" if own else "median error on the lenders, more here"
-
-
-def _attention_family(device: Device) -> str:
-    """The prefill kernels that engines run on a device: FlashAttention-2 before Hopper."""
-    return "bf16" if device.architecture in ("hopper", "blackwell", "blackwell-ultra") else "flash2"
 
 
 def _weight_bytes(op: Operator) -> Number:
@@ -185,11 +160,14 @@ def _output_bytes(op: Operator) -> Number:
 
 def _family(timer: Timer, op: Operator) -> str:
     """The measured kernel family: by the format that executes, and by that of weights that are widened first."""
-    executes = timer.device.matmul_peak(op.rate).dtype
-    if op.rate in _QUANTISED and efficiency_class(executes) != "bf16":
-        return op.rate
-    stored = FORMATS[op.weights[0].fmt] if op.weights else FORMATS[op.rate]
-    return "wide" if stored.bits >= 16 else "int8_wo" if stored.bits > 4 else "int4_wo"
+    return _family_of(timer, op.rate, FORMATS[op.weights[0].fmt if op.weights else op.rate].bits)
+
+
+def _family_of(timer: Timer, rate: str, weight_bits: Number) -> str:
+    executes = timer.device.matmul_peak(rate).dtype
+    if rate in _QUANTISED and efficiency_class(executes) != "bf16":
+        return rate
+    return "wide" if weight_bits >= 16 else "int8_wo" if weight_bits > 4 else "int4_wo"
 
 
 def _product(timer: Timer, m: Number, n: Number, k: Number, op: Operator) -> KernelTime:
@@ -224,14 +202,40 @@ def _recurrent(timer: Timer, op: Operator) -> KernelTime:
 def _many(timer: Timer, op: Operator, copies: Number, rows: Number) -> KernelTime:
     """``copies`` products of one shape over ``rows`` rows in all."""
     family = _family(timer, op)
-    variant = _GROUPED.get(family, "w4a16_mxfp4" if family == "int4_wo" else "bfloat16")
-    c = timer.constants("moe", MoEConstants, variant)
-    narrow = element_bytes(op.rate) if FORMATS[op.rate].bits >= 16 or family in _QUANTISED else 2
+    c, variant = _experts(timer, family)
+    narrow = _input_bytes(op.rate, family)
     seconds = grouped_seconds(
         even_load(rows, copies), op.dims["n"], op.dims["k"], timer.facts, c,
         dtype=op.rate, weight_bytes=_weight_bytes(op), input_bytes=narrow, blocks=variant == "fp8_block",
     )  # fmt: skip
     return KernelTime(seconds - c.launch, c.launch)
+
+
+def _experts(timer: Timer, family: str) -> tuple[MoEConstants, str]:
+    """Constants of a mixture's kernels, and the measured number format that they are of."""
+    variant = _GROUPED.get(family, "w4a16_mxfp4" if family == "int4_wo" else "bfloat16")
+    return timer.constants("moe", MoEConstants, variant), variant
+
+
+def _input_bytes(rate: str, family: str) -> Number:
+    """Bytes of an activation that a product of ``family`` reads."""
+    return element_bytes(rate) if FORMATS[rate].bits >= 16 or family in _QUANTISED else 2
+
+
+def _experts_move(timer: Timer, op: Operator) -> KernelTime:
+    """A kernel around the products of a fused layer of experts; what it writes for a product is in its format."""
+    family = _family_of(timer, op.rate, op.dims["weight_bits"])
+    c, _ = _experts(timer, family)
+    moved = op.bytes_moved
+    if op.dims["feeds"] and op.phase != "backward":
+        moved = moved - op.output.elements * (op.output.bytes_per_element - _input_bytes(op.rate, family))
+    return KernelTime(move_seconds(moved, timer.facts, c), c.launch)
+
+
+def _experts_route(timer: Timer, op: Operator) -> KernelTime:
+    """One of the kernels that choose experts and sort tokens by them."""
+    c, _ = _experts(timer, _family_of(timer, op.rate, op.dims["weight_bits"]))
+    return KernelTime(route_seconds(op.dims["tokens"], op.dims["experts"], c) / ROUTING, c.launch)
 
 
 def _grouped(timer: Timer, op: Operator) -> KernelTime:
@@ -240,107 +244,6 @@ def _grouped(timer: Timer, op: Operator) -> KernelTime:
 
 def _batched(timer: Timer, op: Operator) -> KernelTime:
     return _many(timer, op, op.dims["copies"], op.dims["copies"] * op.dims["m"])
-
-
-def _attention(timer: Timer, op: Operator) -> KernelTime:
-    """Softmax attention: by kernels that keep scores on chip, or as two products with the scores in memory."""
-    if "softmax_bytes" in op.dims:
-        return _materialised(timer, op)
-    single = np.asarray(op.dims["q_len"], float) == 1
-    if op.phase == "backward" or not single.any():
-        return _prefill(timer, op)
-    decode = _decode(timer, op)
-    if single.all():
-        return decode
-    prefill = _prefill(timer, op)
-    seconds = np.where(single, decode.seconds, prefill.seconds)
-    return KernelTime(seconds, np.where(single, decode.launch, prefill.launch))
-
-
-def _prefill(timer: Timer, op: Operator) -> KernelTime:
-    """Many queries per sequence, or the backward pass."""
-    d = op.dims
-    latent = np.any(np.asarray(d["d_qk"]) > d["d_v"])
-    kind = "mla_prefill" if latent else "prefill_attention"
-    family = "bf16" if latent else _attention_family(timer.device)
-    c = timer.constants(kind, PrefillConstants, family)
-    causal, window = _mask(op)
-    run = backward_seconds if op.phase == "backward" else prefill_seconds
-    seconds = run(
-        d["batch"], d["heads"], d["kv_heads"], d["q_len"], d["kv_len"], d["d_qk"], d["d_v"], timer.facts, c,
-        dtype=op.rate, causal=causal, window=window, kernel=FLASH2 if family == "flash2" else FLASH3,
-    )  # fmt: skip
-    return KernelTime(seconds, 0)
-
-
-def _mask(op: Operator) -> tuple[Any, Any]:
-    """(whether later keys are masked, keys that a query sees or 0), from the pairs that the operator counts."""
-    q, keys, pairs = (np.asarray(op.dims[name], float) for name in ("q_len", "kv_len", "pairs"))
-    before = np.maximum(0, keys - q)
-    causal = pairs < q * keys
-    # a query sees w keys, the first ones of a sequence fewer: q w - w^2 / 2 pairs where nothing came before
-    seen = np.where(before >= pairs / q, pairs / q, q - np.sqrt(np.maximum(0, q * q - 2 * pairs)))
-    short = pairs < 0.99 * q * (before + (q + 1) / 2)
-    return causal, np.where(causal & short, np.ceil(seen), 0)
-
-
-def _decode(timer: Timer, op: Operator) -> KernelTime:
-    """One new query per sequence: a kernel per query head, or one for the heads of a group."""
-    d = op.dims
-    keys = np.asarray(d["pairs"] / d["q_len"], float)  # those that a query's window lets it see
-    queries = d["batch"] * d["heads"] * d["d_qk"] * element_bytes(op.rate)
-    held = d["batch"] * d["kv_heads"] * d["kv_len"]
-    key_bytes = (op.read - queries) / held
-    latent = bool(np.any(np.asarray(d["d_qk"]) > d["d_v"]))  # its values are the first of the key's numbers
-    numbers = d["d_qk"] if latent else d["d_qk"] + d["d_v"]
-    narrow = bool(np.all(np.asarray(key_bytes / numbers) < 1.5))
-
-    def seconds(kind: str, variant: str, packed: int) -> tuple[Number, Number]:
-        c = timer.constants(kind, DecodeConstants, variant)
-        time = decode_seconds(
-            d["batch"], d["heads"], d["kv_heads"], keys, d["d_qk"], d["d_v"], timer.facts, c,
-            # latent kernels multiply in the format of the cache, others widen it first
-            dtype="fp8" if latent and narrow else op.rate, key_bytes=key_bytes, packed=packed,
-        )  # fmt: skip
-        return time - c.launch, c.launch
-
-    fmt = "fp8" if narrow else "bf16"
-    if latent:
-        return KernelTime(*seconds("mla_decode", fmt, _TOGETHER))
-    group = np.asarray(d["heads"] / d["kv_heads"], float)
-    alone = (group <= 1) | (group > _MOST_TOGETHER)
-    one = seconds("decode_attention", f"{fmt}-heads", 1)
-    several = seconds("decode_attention", fmt, _TOGETHER)
-    return KernelTime(*(np.where(alone, a, b) for a, b in zip(one, several, strict=True)))
-
-
-def _materialised(timer: Timer, op: Operator) -> KernelTime:
-    """Scores in memory: a product per head, passes over the scores, another product."""
-    d = op.dims
-    c = timer.constants("moe", MoEConstants, "bfloat16")
-    heads = d["batch"] * d["heads"]
-    each = op.flops / (2 * heads * d["q_len"] * d["kv_len"] * (d["d_qk"] + d["d_v"]))  # 2 backward
-    products: Number = 0
-    for n, k in ((d["kv_len"], d["d_qk"]), (d["d_v"], d["kv_len"])):
-        products = products + grouped_seconds(
-            even_load(heads * d["q_len"], heads), n, k, timer.facts, c, dtype=op.rate, weight_bytes=0, input_bytes=0,
-            output_bytes=0,
-        )  # fmt: skip
-    # keys and values are part of the traffic, so only what fits the cache as a whole may come from there
-    one = published(timer.device)
-    passes = bytes_seconds(op.bytes_moved, timer.facts, one) - one.launch
-    launch = 2 * c.launch
-    return KernelTime((products - launch) * each + passes, launch * each + _SCORE_KERNELS * one.launch)
-
-
-def _delta_rule(timer: Timer, op: Operator) -> KernelTime | None:
-    """The chunked delta rule; of its backward pass there is no table."""
-    if op.phase == "backward":
-        return None
-    c = timer.constants("chunked_scan", ChunkedConstants, "chunked_delta")
-    d = op.dims
-    seconds = chunked_delta_seconds(d["rows"], d["chunks"] * d["chunk"], 1, 1, d["d_key"], d["d_value"], timer.facts, c)
-    return KernelTime(seconds - c.launch, c.launch)
 
 
 def _systolic(timer: Timer, op: Operator) -> KernelTime:
@@ -366,10 +269,12 @@ _FORMULAS: dict[str, Callable[[Timer, Operator], KernelTime | None]] = {
     "matmul": _matmul,
     "convolution": _matmul,
     "recurrent": _recurrent,
-    "attention": _attention,
+    "attention": attention_time,
     "grouped_matmul": _grouped,
+    "experts_move": _experts_move,
+    "experts_route": _experts_route,
     "batched_product": _batched,
-    "delta_rule": _delta_rule,
+    **SCANS,
     **dict.fromkeys(
         (
             "norm",
@@ -380,7 +285,6 @@ _FORMULAS: dict[str, Callable[[Timer, Operator], KernelTime | None]] = {
             "loss",
             "optimizer",
             "recurrent_cell",
-            "conv",
             "stream_mix",
             "additive_scores",
         ),

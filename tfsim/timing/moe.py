@@ -21,6 +21,7 @@ from tfsim.units import Array, Number
 TILES = ((16, 32), (16, 64), (16, 128), (32, 128), (64, 64), (64, 128), (128, 128), (128, 256))
 # Kernels of a fused layer: routing, sort, permute, product, activation, product, weighted sum.
 KERNELS = 7
+ROUTING = 2  # of them choose the experts and sort by them
 # Where matrix units do not apply scales, vector units add up the products of scaled blocks (DeepGEMM): operations per
 # output (scales, multiply-add, and the matrix units' wait for them), and the block's steps of k.
 _BLOCK_OPS, _BLOCK = 5, 128
@@ -144,9 +145,21 @@ def moe_seconds(
     permuted = copies * hidden * (2 + np.asarray(input_bytes, float))
     activated = copies * (first * 2 + inter * np.asarray(input_bytes, float))
     summed = (copies + np.asarray(tokens, float)) * hidden * 2
-    moved = (permuted + activated + summed) / (machine.bandwidth * c.move)
-    routed = np.asarray(experts, float) * (c.expert + np.asarray(tokens, float) * c.route)
+    moved = move_seconds(permuted + activated + summed, machine, c)
+    routed = route_seconds(tokens, experts, c)
     seconds: Array = KERNELS * c.launch + routed + up + down + moved
+    return seconds
+
+
+def move_seconds(moved: Number, machine: Machine, c: MoEConstants) -> Array:
+    """Seconds that the kernels around the products of a layer take for ``moved`` bytes, launches apart."""
+    seconds: Array = np.asarray(moved, float) / (machine.bandwidth * c.move)
+    return seconds
+
+
+def route_seconds(tokens: Number, experts: Number, c: MoEConstants) -> Array:
+    """Seconds to choose among ``experts`` for each of ``tokens`` and to sort by them, launches apart."""
+    seconds: Array = np.asarray(experts, float) * (c.expert + np.asarray(tokens, float) * c.route)
     return seconds
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfsim.hardware import System
-from tfsim.operators.core import Operator
+from tfsim.operators.core import Comm, Operator
 from tfsim.software import Software
-from tfsim.timing.collectives import Groups, collective_seconds
+from tfsim.timing.collectives import Group, Groups, collective_seconds
+from tfsim.timing.expert_alltoall import has_exchange, routed_seconds
 from tfsim.timing.kernels import MATRIX_KINDS, timer
 from tfsim.units import Number, minimum
 
@@ -42,10 +43,7 @@ def operator_time(
     Raises InputError when the device profile lacks a figure the operator needs.
     """
     if op.comm is not None:
-        network = collective_seconds(
-            op.comm.kind, op.comm.bytes, groups.of(op.comm.group), system, library=style.all_reduce
-        )
-        return OperatorTime(0, 0, network, 0, 0)
+        return OperatorTime(0, 0, _network_seconds(op.comm, system, style, groups.of(op.comm.group)), 0, 0)
     device = timer(system.device)
     time = device.time(op, style, recorded=recorded)
     bound = device.bound_by_arithmetic(op)
@@ -56,6 +54,13 @@ def operator_time(
         seconds = seconds + (1 / style.sustained - 1) * minimum(seconds, device.arithmetic(op))
     compute = np.where(bound, seconds, 0)
     return OperatorTime(_scalar(compute), _scalar(np.where(bound, 0, seconds)), 0, _scalar(time.launch), kernels)
+
+
+def _network_seconds(comm: Comm, system: System, style: Software, group: Group) -> Number:
+    seconds = collective_seconds(comm.kind, comm.bytes, group, system, library=style.all_reduce)
+    if comm.routed is None or style.experts == "nccl" or not has_exchange(system):
+        return seconds
+    return minimum(seconds, routed_seconds(comm.routed, comm.bytes, group, system))
 
 
 def _scalar(x: Number) -> Number:

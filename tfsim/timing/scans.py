@@ -30,6 +30,7 @@ _ROW = 1024  # elements of a sequence that a block of the causal convolution hol
 _VECTOR = 8  # elements of one 16-byte access
 _CHUNK = 64  # chunk of the gated delta rule
 _COLUMNS = 64  # columns of the state that a block of the chunked delta rule owns
+_EXPONENTIALS = 16  # per clock and core
 _UPDATE = 64  # channels of a block of the one-token convolution
 
 
@@ -156,8 +157,19 @@ def recurrent_delta_seconds(
     """Seconds of one token's gated delta rule: the state is read once (``state_in`` bytes an element) and written once
     (``state_out``: the kernel keeps it in fp32)."""
     batch, value_heads, d_key, d_value = _arrays(batch, value_heads, d_key, d_value)
-    moved = batch * value_heads * d_key * d_value * (np.asarray(state_in, float) + state_out)
-    time: Array = c.launch + _transfer(moved, moved, machine, c)
+    return state_step_seconds(
+        batch * value_heads * d_key * d_value * (np.asarray(state_in, float) + state_out), machine, c
+    )
+
+
+def state_step_seconds(moved: Number, machine: Machine, c: StreamConstants, *, reuse: Number = 0) -> Array:
+    """Seconds of one token's step of a recurrence that moves ``moved`` bytes, mostly its state in and out.
+
+    ``reuse``: bytes that pass between two uses of the state (infinite: it comes from memory, as in a model of many
+    layers; 0: a benchmark that repeats one call).
+    """
+    (moved,) = _arrays(moved)
+    time: Array = c.launch + _transfer(moved, moved + np.asarray(reuse, float), machine, c)
     return time
 
 
@@ -203,16 +215,18 @@ def selective_scan_seconds(
     """Seconds of Mamba's selective scan (Gu and Dao 2023, section 3.3.2): one block per channel and sequence scans in
     chunks of 2048; the input, its step size, the gate and the output pass once, the state stays on chip.
 
-    Bounded below by its arithmetic: an exponential and six more operations for each of ``state`` values, in fp32.
-    No public table measures it; constants are those of the causal convolution, whose blocks it shares.
+    Bounded below by its arithmetic in fp32, for each of ``state`` values: eight operations, and an exponential of which
+    a core does 16 a clock (CUDA C++ Programming Guide, table of arithmetic throughput). No public table measures it;
+    constants are those of the causal convolution, whose blocks it shares.
     """
     batch, length, channels, state = _arrays(batch, length, channels, state)
     moved = batch * length * element * (4 * channels + 2 * state)
     cost = c.start + c.step * np.ceil(length / (2 * _ROW)) * 2
     time = _kernel(batch * channels, cost, moved, machine, c)
+    steps = batch * length * channels * state
+    time = np.maximum(time, c.launch + steps / (_EXPONENTIALS * machine.cores * machine.clock))
     vector = machine.vector.get("fp32")
-    flops = 8 * batch * length * channels * state
-    return time if vector is None else np.maximum(time, flops / np.asarray(vector, float))
+    return time if vector is None else np.maximum(time, c.launch + 8 * steps / np.asarray(vector, float))
 
 
 def _arrays(*values: Number) -> tuple[Array, ...]:

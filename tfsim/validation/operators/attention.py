@@ -260,7 +260,9 @@ MLA = Table(
 )  # fmt: skip
 
 
-# A step of vLLM that mixes a prefill chunk and decodes: one launch of the variable-length kernel over both.
+# A step of vLLM that mixes a prefill chunk and decodes: one launch of the variable-length kernel over both. Where all
+# sequences are decodes the kernel is another one: the query heads of a group become the rows of one tile, and the keys
+# are split (``seqlenq_ngroups_swapped`` in vLLM's flash_api.cpp), as in every decode kernel.
 
 
 def _mixed_sizes(frame: pd.DataFrame) -> pd.DataFrame:
@@ -299,12 +301,30 @@ def _mixed_roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> Arra
     )
 
 
+def _mixed_variant(frame: pd.DataFrame, *, decodes: bool) -> pd.Series[str]:
+    alone = frame["prefill_chunk"] == 0
+    return where(frame, (alone, "bf16")) if decodes else where(frame, (~alone, "flash2"))
+
+
+def _decodes_alone(frame: pd.DataFrame, machine: Machine, c: DecodeConstants, variant: str) -> Array:
+    """The profiler repeats a step on one cache."""
+    heads, kv_heads, decodes, cached = (_number(frame, x) for x in ("n_heads", "n_kv_heads", "n_decode", "kv_decode"))
+    return decode_seconds(
+        decodes, heads, kv_heads, cached, _MIXED_SIZE, _MIXED_SIZE, machine, c, dtype="bf16",
+        key_bytes=2 * _MIXED_SIZE * 2, packed=64, reuse=0,
+    )  # fmt: skip
+
+
 MIXED = Table(
     "attention_mixed",
     frozenset({"device", "timing", "model", "tp", "prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_s"}),
     (
         Part(
-            "prefill_attention", PrefillConstants, lambda f: pd.Series("flash2", f.index), _mixed_seconds,
+            "prefill_attention", PrefillConstants, lambda f: _mixed_variant(f, decodes=False), _mixed_seconds,
+            _mixed_roofline, fits_on=(),
+        ),
+        Part(
+            "decode_attention", DecodeConstants, lambda f: _mixed_variant(f, decodes=True), _decodes_alone,
             _mixed_roofline, fits_on=(),
         ),
     ),
