@@ -13,7 +13,6 @@ from tfsim.operators.attention_io import Traffic, flash_backward, lengths, stand
 from tfsim.operators.core import Operator, Style
 from tfsim.operators.delta import delta_rule_backward_flops
 from tfsim.operators.linear import linear_attention_backward_flops
-from tfsim.units import Number
 
 Rule = Callable[[Operator, Style], list[Operator]]
 
@@ -105,7 +104,7 @@ def _product(op: Operator, style: Style) -> list[Operator]:
 
 def _recurrent(op: Operator, style: Style) -> list[Operator]:
     # back through time: the first state is given, so its gradient is not computed; the weights' gradient waits for
-    # nothing: fused kernels take all steps as one product, eager torch adds up one of each step
+    # nothing and takes all steps as one product
     m, n, k, steps = (op.dims[name] for name in ("m", "n", "k", "steps"))
     states, gates = m * steps * k * style.act, m * steps * n * style.act
     to_input = replace(
@@ -130,30 +129,7 @@ def _recurrent(op: Operator, style: Style) -> list[Operator]:
         weights_read=None,
         dims={"m": n, "n": k, "k": m * steps},
     )
-    if not style.eager:
-        return [to_input, to_weight]
-    dims = {"m": n, "n": k, "k": m, "steps": steps, "passes": steps}
-    by_step = replace(to_weight, kind="recurrent", write=steps * op.weight_bytes, dims=dims)
-    adding = _added(op, f"{op.name}.accumulate", n * k * steps, passes=2 * steps, style=style)
-    return [to_input, by_step, adding]
-
-
-def _added(op: Operator, name: str, elements: Number, *, passes: Number, style: Style) -> Operator:
-    """Additions of tensors to others, ``elements`` in all, in ``passes`` kernels."""
-    return replace(
-        op,
-        name=name,
-        kind="pointwise",
-        phase="backward",
-        saves=(),
-        weights=(),
-        weights_read=None,
-        flops=0,
-        vector_flops=elements,
-        read=2 * elements * style.act,
-        write=elements * style.act,
-        dims={"elements": elements, "passes": passes},
-    )
+    return [to_input, to_weight]
 
 
 def _collective(op: Operator, style: Style) -> list[Operator]:
@@ -173,8 +149,23 @@ def _linear(op: Operator, style: Style) -> list[Operator]:
     gradients = [to_weight] if op.dims.get("data") else [to_input, to_weight]
     if style.eager and any(w.bias for w in op.weights):
         # a kernel of its own sums the output's gradient over rows; fused ones do so while they multiply
-        sums = _added(op, f"{op.name}.bgrad", op.dims["m"] * op.dims["n"], passes=1, style=style)
-        gradients.append(replace(sums, read=sums.read / 2, write=op.dims["n"] * style.act))
+        m, n = op.dims["m"], op.dims["n"]
+        gradients.append(
+            replace(
+                op,
+                name=f"{op.name}.bgrad",
+                kind="pointwise",
+                phase="backward",
+                saves=(),
+                weights=(),
+                weights_read=None,
+                flops=0,
+                vector_flops=m * n,
+                read=m * n * style.act,
+                write=n * style.act,
+                dims={"elements": m * n, "passes": 1},
+            )
+        )
     return gradients
 
 

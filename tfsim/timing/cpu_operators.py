@@ -33,6 +33,7 @@ from tfsim.units import Number
 Times = tuple[Number, Number]
 """Seconds of work, and of dispatch."""
 
+_CELLS = {1: "rnn", 3: "gru", 4: "lstm"}  # by gates
 # One torch operation each: what its dispatch is called
 _SINGLE = {"softmax": "softmax", "cross_entropy": "loss", "embedding": "embedding", "conv": "conv1d", "fft": "fft"}
 
@@ -75,11 +76,7 @@ class Cpu:
         elements = (op.read + op.write) / kernels / 8  # a kernel reads and writes a number of 4 bytes each at least
         c = self.of("cpu_memory", CpuMemoryConstants, "fp32")
         one = cpu_memory_seconds(
-            (op.read + op.write - cold) / kernels,
-            self.facts,
-            c,
-            elements=elements,
-            cold=cold / kernels,
+            (op.read + op.write - cold) / kernels, self.facts, c, elements=elements, cold=cold / kernels,
             evaluations=evaluations,
         )
         return kernels * one
@@ -137,16 +134,20 @@ def _attention(cpu: Cpu, op: Operator) -> Times:
     )  # fmt: skip
     # of a cache, or of what the forward pass kept, the keys come from memory
     memory = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
-    return np.maximum(
-        seconds, cpu_memory_seconds(0, cpu.facts, memory, elements=1, cold=op.read)
-    ), cpu.dispatch.attention
+    return np.maximum(seconds, cpu_memory_seconds(0, cpu.facts, memory, elements=1, cold=op.read)), cpu.dispatch.attention
 
 
 def _recurrent(cpu: Cpu, op: Operator) -> Times:
-    """Dependent steps: a small product each."""
+    """Dependent steps: a small product each, dispatched with the cell's other kernels."""
     steps = op.dims["steps"]
+    n, k = (op.dims["k"], op.dims["n"]) if cpu.variant == "backward" else (op.dims["n"], op.dims["k"])
+    gates = int(np.max(np.round(np.asarray(n, float) / np.asarray(k, float))))
     one = cpu.product(op, op.dims["m"], op.dims["n"], op.dims["k"])
-    return steps * one, steps * cpu.dispatch.linear * cpu.halves
+    return steps * one, steps * getattr(cpu.dispatch, _CELLS.get(gates, "lstm"))
+
+
+def _cell(cpu: Cpu, op: Operator) -> Times:
+    return cpu.passes(op), 0  # its kernels' dispatch is part of the recurrent product's
 
 
 def _norm(cpu: Cpu, op: Operator) -> Times:
@@ -199,15 +200,12 @@ _FORMULAS: dict[str, Callable[[Cpu, Operator], Times]] = {
     "batched_product": _product,
     "attention": _attention,
     "recurrent": _recurrent,
-    "recurrent_cell": _pointwise,
+    "recurrent_cell": _cell,
     "norm": _norm,
     "softmax": _single,
     "conv": _single,
     "cross_entropy": _loss,
     "embedding": _embedding,
     "optimizer": _optimizer,
-    **dict.fromkeys(
-        ("pointwise", "rotary", "scan", "fourier_convolution", "state_step", "stream_mix", "additive_scores", "loss"),
-        _pointwise,
-    ),
+    **dict.fromkeys(("pointwise", "rotary", "scan", "stream_mix", "additive_scores", "loss"), _pointwise),
 }
