@@ -9,6 +9,7 @@ Run from the repository, with the runs and the profile of the machine they were 
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def sizes(report: MeasuredReport) -> list[str]:
     lines = report.of("time_s")
     edges = [0, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, float("inf")]
     rows = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         part = lines[(lines["measured"] >= low) & (lines["measured"] < high)]
         if len(part):
             label = f"from {format_time(low)}" if high == float("inf") else f"up to {format_time(high)}"
@@ -83,7 +84,16 @@ def worst(report: MeasuredReport) -> list[str]:
     lines = lines.loc[(lines["ratio"] - 1).abs().sort_values(ascending=False).index[:WORST]]
     header = ["model", "phase", "batch", "new", "cached", "measured", "predicted", "predicted / measured"]
     rows = [
-        [d.model, d.phase, d.batch, d.seq_len, d.past_len, format_time(d.measured), format_time(d.predicted), f"{d.ratio:.2f}"]
+        [
+            d.model,
+            d.phase,
+            d.batch,
+            d.seq_len,
+            d.past_len,
+            format_time(d.measured),
+            format_time(d.predicted),
+            f"{d.ratio:.2f}",
+        ]
         for d in lines.itertuples()
     ]
     return [row(header), row(["---"] * len(header)), *(row(r) for r in rows), ""]
@@ -98,9 +108,10 @@ def text(report: MeasuredReport, runs: pd.DataFrame, notes: str) -> str:
     lines = [
         "# Measured here",
         "",
-        f"{len(runs)} cases of {runs['model'].nunique()} small models (`tfsim/measure/models`), run in fp32 eager PyTorch"
-        f" on one machine ({machine}): steps of {span}. Written by `tools/measured_report.py` from `runs.csv` and"
-        " `machine.yaml`, which `tfsim measure models` and `tfsim measure hardware` wrote; every case is in `rows.csv`.",
+        f"{len(runs)} cases of {runs['model'].nunique()} small models (`tfsim/measure/models`), run in fp32 eager"
+        f" PyTorch on one machine ({machine}): steps of {span}. Written by `tools/measured_report.py` from `runs.csv`"
+        " and `machine.yaml`, which `tfsim measure models` and `tfsim measure hardware` wrote; every case is in"
+        " `rows.csv`.",
         "",
         f"**Counts** (parameters, FLOPs, bytes kept for the backward pass, cache): {counts['equal']} of"
         f" {counts['compared']} equal what torch counts.",
