@@ -33,6 +33,7 @@ def measure_models(
 
     Counts and memory are those of eager runs.
     """
+    torch.set_flush_denormal(True)  # a model that has learned its one batch has gradients that cost a hundred times
     machine = facts(where)
     model: Measured | None = None
     name = ""
