@@ -29,9 +29,9 @@ CELLS: dict[str, Cell] = {
     # the output is the next state; both the tanh and the next product keep it
     "rnn": Cell(gates=1, states=1, eager=0, fused=0, kernels=2),
     # reset and update gates in one storage with the candidate's product, its copy, the tanh, and h - n
-    "gru": Cell(gates=3, states=1, eager=6, fused=4, kernels=8),
+    "gru": Cell(gates=3, states=1, eager=6, fused=4, kernels=10),
     # four activated gates and tanh(c)
-    "lstm": Cell(gates=4, states=2, eager=5, fused=4, kernels=8),
+    "lstm": Cell(gates=4, states=2, eager=5, fused=4, kernels=10),
 }
 
 

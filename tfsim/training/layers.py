@@ -34,7 +34,7 @@ class LayerCost:
     """What one micro-batch costs in one layer of a kind (or in the embedding or head), arrays over plans.
 
     ``kernels[phase][limit]``: seconds of kernels bound by compute, memory or launch; ``network[phase][group]``: exposed
-    collectives; ``dense``/``expert``: parameters on one device, of which ``tied`` by name are those that other segments
+    collectives; ``dense``/``expert``: parameters on one device, in ``tensors`` tensors, of which ``tied`` by name are those that other segments
     use too; ``saved[mode]``: bytes kept per micro-batch; ``tables``: storages kept once per device
     however many layers use them; ``boundary``: bytes of the activation handed to the next layer.
     """
@@ -43,6 +43,7 @@ class LayerCost:
     network: dict[str, dict[str, Array]]
     dense: Array
     expert: Array
+    tensors: Array
     tied: dict[str, Array]
     saved: dict[str, Array]
     tables: dict[str, Array]
@@ -101,6 +102,7 @@ def _cost(
         network,
         dense=_full(total(w.elements for w in weights if w.group != "moe_routed"), size),
         expert=_full(total(w.elements for w in weights if w.group == "moe_routed"), size),
+        tensors=_full(total(w.copies if w.group == "moe_routed" else 1 for w in weights), size),
         tied={w.name: _full(w.elements, size) for w in weights if w.shared},
         saved=saved,
         tables={name: _full(tensor.bytes, size) for name, tensor in kept["none"].shared.items()},
