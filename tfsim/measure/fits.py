@@ -14,7 +14,9 @@ from tfsim.measure.hardware import MIXED, smallest
 from tfsim.timing.cpu import (
     FUNCTIONS,
     CpuAttentionConstants,
+    CpuConvConstants,
     CpuDispatchConstants,
+    CpuFftConstants,
     CpuMatmulConstants,
     CpuMemoryConstants,
     CpuOptimizerConstants,
@@ -27,7 +29,7 @@ from tfsim.timing.fit import fit
 from tfsim.timing.machine import Machine
 from tfsim.units import Array
 
-# Which measured operation stands for a dispatch constant, and by how many kernels or steps its smallest case divides.
+# Which measured operation stands for a dispatch constant, and by how many kernels its smallest case divides.
 _DISPATCH: dict[str, tuple[tuple[str, ...], int]] = {
     "linear": (("linear",), 1),
     "product": (("matmul",), 1),
@@ -42,9 +44,6 @@ _DISPATCH: dict[str, tuple[tuple[str, ...], int]] = {
     "embedding": (("embedding",), 1),
     "conv1d": (("conv1d",), 1),
     "fft": (("fft",), 1),
-    "rnn": (("rnn",), 16),
-    "gru": (("gru",), 16),
-    "lstm": (("lstm",), 16),
 }
 # Streams through memory and what is evaluated per element: forward, then backward. As torch's kernels do them.
 _WORK: dict[str, tuple[tuple[int, str], tuple[int, str]]] = {
@@ -56,6 +55,7 @@ _WORK: dict[str, tuple[tuple[int, str], tuple[int, str]]] = {
     "silu": ((2, "exp"), (3, "exp")),
     "gelu": ((2, "erf"), (3, "erf")),
     "gelu_tanh": ((2, "tanh"), (3, "tanh")),
+    "complex_exp": ((4, "cexp"), (0, "")),
     "softmax": ((2, "exp"), (3, "")),
     "layer_norm": ((2, "norm"), (3, "norm")),
     "cross_entropy": ((2, "exp"), (4, "exp")),
@@ -83,6 +83,8 @@ def calibration(rows: pd.DataFrame, machine: Machine) -> dict[str, dict[str, Any
                 ("attention", ("attention",), CpuAttentionConstants, _attention_seconds),
             )
         ),
+        ("cpu_conv", "fp32", CpuConvConstants, rows[rows["kind"] == "conv1d"], _conv_seconds),
+        ("cpu_fft", "fp32", CpuFftConstants, rows[rows["kind"] == "fft"], _fft_seconds),
         *(
             ("cpu_optimizer", name, CpuOptimizerConstants, rows[rows["name"] == name], _optimizer_seconds)
             for name in ("adamw", "adamw_fused")
@@ -213,3 +215,17 @@ def _attention_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
 
 def _optimizer_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
     return cpu_optimizer_seconds(rows["tensors"].to_numpy(float), rows["elements"].to_numpy(float), c)
+
+
+def _fft_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
+    """Two real transforms and an inverse one of each channel; of a batch, two, for the kernel is transformed once. The
+    gradient takes as many again for each factor."""
+    batch, channels, length = (rows[name].to_numpy(float) for name in ("batch", "channels", "length"))
+    n = 2 * length
+    work: Array = (2 * batch + 1) * channels * n * np.log2(n) * np.where(rows["phase"] == "backward", 2, 1)
+    return work * c.butterfly
+
+
+def _conv_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
+    each = np.where(rows["phase"] == "backward", c.gradient, c.element)
+    return rows["elements"].to_numpy(float) * each

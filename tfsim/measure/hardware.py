@@ -19,7 +19,7 @@ _FLOPS = 4e8  # a chain of copies does about this much at most
 _SECONDS = {True: 0.06, False: 0.25}  # per case, quick or not
 DIMS = (
     "m", "n", "k", "copies", "rows", "columns", "batch", "heads", "q_len", "kv_len", "d_head", "table", "channels",
-    "length", "steps", "hidden", "gates", "tensors", "elements", "streams", "bytes",
+    "length", "tensors", "elements", "streams", "bytes",
 )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def _mixed(todo: list[Case], where: Backend, seconds: float) -> list[dict[str, A
 def _copies(case: Case, cache: float) -> int:
     """Copies that are timed together: as many as make their weights, or what they keep for the backward pass, several
     times the cache, so that these come from memory; at most 32, and not more than a quarter of a second's work."""
-    if case.kind in ("optimizer", "recurrent"):  # each a chain of its own
+    if case.kind == "optimizer":  # many tensors at once
         return 1
     kept = case.held + (8 * case.elements if case.phase == "backward" else 0)
     wanted = max(4, _COLD * cache / kept) if kept else _COPIES

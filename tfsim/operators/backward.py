@@ -127,7 +127,7 @@ def _recurrent(op: Operator, style: Style) -> list[Operator]:
         write=op.weight_bytes,
         weights=(),
         weights_read=None,
-        dims={"m": n, "n": k, "k": m * steps},
+        dims={"m": n, "n": k, "k": m * steps, "unrolled": steps},  # in how many products a loop in torch takes it
     )
     return [to_input, to_weight]
 

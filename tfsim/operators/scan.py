@@ -245,7 +245,7 @@ def fft_convolution(
             "passes": 25 if style.eager else 4,
             "transforms": transforms,
             "length": seq_len,
-            "exp": 3 * powers,  # a complex one is a real one, a sine and a cosine
+            "cexp": powers,
         },
         vector_flops=transforms * 2.5 * n * log2(n) + 6 * batch * half + 14 * powers,
         read=u.bytes + 8 * (powers if style.eager else 0) + 8 * (2 * batch + 1) * half,
@@ -267,7 +267,7 @@ def s4_step(
         "state_step",
         "ssm",
         out,
-        dims={"elements": state, "passes": steps * (4 if style.eager else 1)},
+        dims={"elements": state, "passes": steps * (19 if style.eager else 1), "cexp": 2 * channels * pairs * steps},
         vector_flops=16 * state * steps,
         read=u.bytes + 8 * state * steps,
         write=out.bytes + 8 * state * steps,

@@ -25,7 +25,7 @@ from tfsim.timing.constants import constant
 from tfsim.timing.machine import Machine
 from tfsim.units import Array, Number
 
-FUNCTIONS = ("exp", "tanh", "erf", "norm")
+FUNCTIONS = ("exp", "tanh", "erf", "cexp", "norm")
 """What operators count evaluations of."""
 _KEYS = 512  # of one block of the fused attention kernel
 GRAIN = 32768
@@ -45,8 +45,7 @@ class CpuDispatchConstants:
     a batched product; ``attention`` and ``eager_attention``: with heads split off and merged; ``norm``: LayerNorm;
     ``chained``: one kernel of a chain that torch has no operation for (RMSNorm written out); ``pointwise``: an addition
     or activation; ``erf``: GELU, which torch hands to oneDNN; ``softmax``; ``loss``: cross-entropy; ``embedding``;
-    ``conv1d``: depthwise; ``fft``: a convolution by three transforms; ``rnn``, ``gru``, ``lstm``: one step of torch's
-    own module. ``mixed``: how much longer they take in turn, as in a model, than one over and over: by then its code
+    ``conv1d``: depthwise; ``fft``: a convolution by three transforms. ``mixed``: how much longer they take in turn, as in a model, than one over and over: by then its code
     has left the nearest caches.
     """
 
@@ -63,9 +62,6 @@ class CpuDispatchConstants:
     embedding: float = _dispatch()
     conv1d: float = _dispatch()
     fft: float = _dispatch()
-    rnn: float = _dispatch()
-    gru: float = _dispatch()
-    lstm: float = _dispatch()
     mixed: float = constant(1.2, 1, 10)
 
 
@@ -78,11 +74,27 @@ class CpuOptimizerConstants:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuFftConstants:
+    """Real Fourier transforms. ``butterfly``: seconds per n log2 n of a transform of length n, all cores together."""
+
+    butterfly: float = constant(1e-9, 1e-12, 1e-6, unit="s")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuConvConstants:
+    """Depthwise convolutions of a few taps. ``element``: seconds per result forward, ``gradient`` backward, all cores
+    together."""
+
+    element: float = constant(2e-9, 1e-12, 1e-6, unit="s")
+    gradient: float = constant(8e-9, 1e-12, 1e-6, unit="s")
+
+
+@dataclass(frozen=True, slots=True)
 class CpuMemoryConstants:
     """Element by element work. ``cache``: bytes/s of one core from the caches; ``core``: from memory by one core alone;
     ``memory``: achieved fraction of the bandwidth by all; ``resident``: share of the last-level cache that stays;
     ``exp``, ``tanh``, ``erf``: seconds that one core takes for an element of a function built on it (SiLU and softmax,
-    GELU's approximation, GELU); ``norm``: for an element of a norm."""
+    GELU's approximation, GELU), ``cexp`` of complex numbers; ``norm``: for an element of a norm."""
 
     cache: float = constant(2e10, 1e9, 1e12, unit="bytes/s")
     core: float = constant(1e10, 1e9, 1e12, unit="bytes/s")
@@ -91,6 +103,7 @@ class CpuMemoryConstants:
     exp: float = constant(2e-9, 1e-11, 1e-7, unit="s")
     tanh: float = constant(5e-9, 1e-11, 1e-7, unit="s")
     erf: float = constant(2e-9, 1e-11, 1e-7, unit="s")
+    cexp: float = constant(3e-8, 1e-10, 1e-6, unit="s")
     norm: float = constant(5e-10, 1e-12, 1e-7, unit="s")
 
 
@@ -118,8 +131,8 @@ class CpuAttentionConstants:
 
     compute: float = constant(0.8, 0.05, 1)
     backward: float = constant(0.5, 0.05, 1)
-    pair: float = constant(1e-9, 1e-12, 1e-7, unit="s")
-    row: float = constant(1e-7, 1e-10, 1e-5, unit="s")
+    pair: float = constant(5e-10, 2e-11, 1e-8, unit="s")
+    row: float = constant(1e-7, 1e-9, 1e-5, unit="s")
 
 
 def cores_at_work(elements: Number, machine: Machine) -> Array:
@@ -139,8 +152,8 @@ def cpu_memory_seconds(
 ) -> Array:
     """Seconds of an element by element kernel over ``elements`` results, without its dispatch.
 
-    ``warm`` bytes come from the cache where they fit, ``cold`` ones from memory; ``evaluations``: of the functions exp,
-    tanh, erf and norm. All broadcast.
+    ``warm`` bytes come from the cache where they fit, ``cold`` ones from memory; ``evaluations``: of ``FUNCTIONS``.
+    All broadcast.
     """
     warm, cold = np.asarray(warm, float), np.asarray(cold, float)
     at_work = cores_at_work(elements, machine)

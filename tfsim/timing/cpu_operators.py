@@ -7,7 +7,7 @@ Counts alone decide: kinds, sizes, bytes and evaluations that the operator state
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from tfsim.timing.constants import constants
 from tfsim.timing.cpu import (
     FUNCTIONS,
     CpuAttentionConstants,
+    CpuConvConstants,
     CpuDispatchConstants,
+    CpuFftConstants,
     CpuMatmulConstants,
     CpuMemoryConstants,
     CpuOptimizerConstants,
@@ -33,9 +35,12 @@ from tfsim.units import Number
 Times = tuple[Number, Number]
 """Seconds of work, and of dispatch."""
 
-_CELLS = {1: "rnn", 3: "gru", 4: "lstm"}  # by gates
+_EXPERT_KERNELS = 2  # for each of an expert's products: finding, gathering, weighting and adding its rows
+_CACHE_KERNELS = 6  # of a step with a cache: slices of it, the copies into them, the views that attention reads
+_SCAN_KERNELS = 8  # of a step of a selective scan: slices of decay, input and C, their product and sum, the result
+_SCAN_SETUP = 12  # before and after its steps: exponentials, outer products, the stack, the skip, the gate
 # One torch operation each: what its dispatch is called
-_SINGLE = {"softmax": "softmax", "cross_entropy": "loss", "embedding": "embedding", "conv": "conv1d", "fft": "fft"}
+_SINGLE = {"softmax": "softmax", "cross_entropy": "loss", "embedding": "embedding"}
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,14 @@ class Cpu:
 
     @property
     def dispatch(self) -> CpuDispatchConstants:
-        """What operations cost however small they are."""
-        found: CpuDispatchConstants = self.of("cpu_dispatch", CpuDispatchConstants, self.variant)
+        """What operations cost however small they are, in turn with others."""
+        key = f"dispatch {self.variant}"
+        if key not in self.device.memo:
+            one = self.of("cpu_dispatch", CpuDispatchConstants, self.variant)
+            times = {f.name: one.mixed * getattr(one, f.name) for f in fields(one) if f.name != "mixed"}
+            self.device.memo[key] = CpuDispatchConstants(**times, mixed=1)
+        found = self.device.memo[key]
+        assert isinstance(found, CpuDispatchConstants)
         return found
 
     @property
@@ -100,16 +111,21 @@ def _measured_format(device: Device, rate: str) -> str:
 
 def _matmul(cpu: Cpu, op: Operator) -> Times:
     d = op.dims
-    copies = d.get("copies")
-    launch = cpu.dispatch.product if "copies" in d else cpu.dispatch.linear
-    return cpu.product(op, d["m"], d["n"], d["k"], copies), launch * cpu.halves
+    launch = (cpu.dispatch.product if "copies" in d else cpu.dispatch.linear) * cpu.halves
+    if "unrolled" in d:  # a recurrent matrix's gradient: a product per step, each added to the sum so far
+        steps = d["unrolled"]
+        one = cpu.product(op, d["m"], d["n"], d["k"] / steps)
+        c = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
+        added = cpu_memory_seconds(12 * d["m"] * d["n"], cpu.facts, c, elements=d["m"] * d["n"])
+        return steps * (one + added), steps * (launch + cpu.dispatch.pointwise)
+    return cpu.product(op, d["m"], d["n"], d["k"], d.get("copies")), launch
 
 
 def _grouped(cpu: Cpu, op: Operator) -> Times:
-    """One expert after the other, each with its share of the rows."""
+    """One expert after the other, each with its share of the rows, which are gathered before and added after."""
     groups = op.dims["groups"]
     rows = op.dims["m"] / np.maximum(groups, 1)
-    return groups * cpu.product(op, rows, op.dims["n"], op.dims["k"]), groups * cpu.dispatch.linear * cpu.halves
+    return groups * cpu.product(op, rows, op.dims["n"], op.dims["k"]), groups * (cpu.dispatch.linear + _EXPERT_KERNELS * cpu.dispatch.pointwise) * cpu.halves
 
 
 def _product(cpu: Cpu, op: Operator) -> Times:
@@ -134,20 +150,50 @@ def _attention(cpu: Cpu, op: Operator) -> Times:
     )  # fmt: skip
     # of a cache, or of what the forward pass kept, the keys come from memory
     memory = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
-    return np.maximum(seconds, cpu_memory_seconds(0, cpu.facts, memory, elements=1, cold=op.read)), cpu.dispatch.attention
+    seconds = np.maximum(seconds, cpu_memory_seconds(0, cpu.facts, memory, elements=1, cold=op.read))
+    cached = np.asarray(d["kv_len"], float) > np.asarray(d["q_len"], float)
+    held = np.where(cached & (cpu.variant == "inference"), _CACHE_KERNELS, 0)
+    return seconds, cpu.dispatch.attention + held * cpu.dispatch.pointwise
 
 
 def _recurrent(cpu: Cpu, op: Operator) -> Times:
-    """Dependent steps: a small product each, dispatched with the cell's other kernels."""
+    """Dependent steps: a small product each, with a weight that then stays in the caches."""
     steps = op.dims["steps"]
-    n, k = (op.dims["k"], op.dims["n"]) if cpu.variant == "backward" else (op.dims["n"], op.dims["k"])
-    gates = int(np.max(np.round(np.asarray(n, float) / np.asarray(k, float))))
-    one = cpu.product(op, op.dims["m"], op.dims["n"], op.dims["k"])
-    return steps * one, steps * getattr(cpu.dispatch, _CELLS.get(gates, "lstm"))
+    sizes = op.dims["m"], op.dims["n"], op.dims["k"]
+    one = np.where(np.asarray(steps) > 1, cpu.product(op, *sizes, 1), cpu.product(op, *sizes))
+    return steps * one, steps * cpu.dispatch.linear * cpu.halves
 
 
 def _cell(cpu: Cpu, op: Operator) -> Times:
-    return cpu.passes(op), 0  # its kernels' dispatch is part of the recurrent product's
+    return cpu.passes(op), op.dims.get("passes", 1) * cpu.dispatch.chained
+
+
+def _scan(cpu: Cpu, op: Operator) -> Times:
+    """A selective scan step by step: of each step's slices two products with the state, a sum and a product with C.
+
+    torch's gradient of a slice is a tensor of the whole size, zero elsewhere: each step writes two of them and adds
+    them to the sum so far, so that a backward pass moves length times the whole.
+    """
+    d = op.dims
+    if "d_state" not in d:
+        return _pointwise(cpu, op)
+    steps = d["length"]
+    launch = steps * (_SCAN_KERNELS * cpu.dispatch.pointwise + cpu.dispatch.product)
+    seconds = cpu.passes(op)
+    if cpu.variant == "backward":
+        whole = 4 * d["batch"] * d["length"] * d["channels"] * d["d_state"]
+        c = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
+        seconds = seconds + steps * 2 * cpu_memory_seconds(4 * whole, cpu.facts, c, elements=whole / 4)
+    return seconds, launch + _SCAN_SETUP * cpu.dispatch.pointwise
+
+
+def _fourier(cpu: Cpu, op: Operator) -> Times:
+    """Transforms of twice the length, 2.5 n log2 n operations each, beside the passes over the kernel's powers."""
+    n = 2 * op.dims["length"]
+    work = op.dims["transforms"] * n * np.log2(np.maximum(n, 2))
+    backward = 2 if cpu.variant == "backward" else 1
+    c = cpu.of("cpu_fft", CpuFftConstants, "fp32")
+    return cpu.passes(op) + backward * work * c.butterfly, cpu.dispatch.fft + op.dims["passes"] * cpu.dispatch.chained
 
 
 def _norm(cpu: Cpu, op: Operator) -> Times:
@@ -158,11 +204,17 @@ def _norm(cpu: Cpu, op: Operator) -> Times:
 def _pointwise(cpu: Cpu, op: Operator) -> Times:
     kernels = np.asarray(op.dims.get("passes", 1), float)
     first = cpu.dispatch.erf if "erf" in op.dims else cpu.dispatch.pointwise
-    return cpu.passes(op), first + (kernels - 1) * cpu.dispatch.pointwise
+    return cpu.passes(op), np.where(kernels > 1, kernels * cpu.dispatch.chained, first)
 
 
 def _single(cpu: Cpu, op: Operator) -> Times:
     return cpu.passes(op), getattr(cpu.dispatch, _SINGLE[op.kind])
+
+
+def _conv(cpu: Cpu, op: Operator) -> Times:
+    c = cpu.of("cpu_conv", CpuConvConstants, "fp32")
+    each = c.gradient if cpu.variant == "backward" else c.element
+    return op.dims["elements"] * each, cpu.dispatch.conv1d
 
 
 def _loss(cpu: Cpu, op: Operator) -> Times:
@@ -201,11 +253,13 @@ _FORMULAS: dict[str, Callable[[Cpu, Operator], Times]] = {
     "attention": _attention,
     "recurrent": _recurrent,
     "recurrent_cell": _cell,
+    "scan": _scan,
+    "fourier_convolution": _fourier,
     "norm": _norm,
     "softmax": _single,
-    "conv": _single,
+    "conv": _conv,
     "cross_entropy": _loss,
     "embedding": _embedding,
     "optimizer": _optimizer,
-    **dict.fromkeys(("pointwise", "rotary", "scan", "stream_mix", "additive_scores", "loss"), _pointwise),
+    **dict.fromkeys(("pointwise", "rotary", "stream_mix", "additive_scores", "state_step", "experts_move"), _pointwise),
 }

@@ -233,8 +233,9 @@ def _synchronisation(
     n_pieces = max(1, total(stage.counts.values()))
     exposed = np.maximum(comm - cover, piece / n_pieces) if style.overlap else comm
     update = optimizer_step(
-        shard, gradient=policy.gradients, master=policy.master, moments=policy.moments, weight=policy.weights
-    )
+        shard, gradient=policy.gradients, master=policy.master, moments=policy.moments, weight=policy.weights,
+        tensors=np.asarray(total(costs[name].tensors[index] * repeat for name, repeat in stage.counts.items()), float),
+    )  # fmt: skip
     seconds = operator_time(update, system, style, Groups()).seconds
     return _Sync(np.asarray(exposed, float), np.asarray(seconds, float))
 

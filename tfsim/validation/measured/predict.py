@@ -98,7 +98,7 @@ def seconds(model: ModelSpec, case: Case, system: System) -> float:
     busy = kernels = 0.0
     for _, repeat, op in counts(model, case, "halved" if case.attention == "fused" else "full").operators:
         if op.comm is None:
-            time = operator_time(op, system, style, Groups())
+            time = operator_time(op, system, style, Groups(), recorded=False)
             busy += repeat * float(time.seconds)
             kernels += repeat * float(time.kernels)
     return busy + float(exposed_dispatch(busy, kernels, style))
