@@ -33,10 +33,11 @@ def peak_bytes(step: Steps, where: Backend) -> int:
     with LiveTensors([*step.held(), *gradients]) as live:
         del gradients
         step.call()
-    return live.peak
+    peak: int = live.peak
+    return peak
 
 
-class LiveTensors(TorchDispatchMode):
+class LiveTensors(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
     """Follows every storage that operators return until it is freed: ``peak`` bytes at once, those ``held`` before
     included."""
 

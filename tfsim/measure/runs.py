@@ -27,12 +27,13 @@ def measure_models(
 ) -> Iterator[dict[str, Any]]:
     """A row per case, as it is measured. Columns: those of the case; ``attention`` and ``recompute`` of its family;
     ``mode``; ``parameters``, ``flops``, ``saved_bytes`` (kept for the backward pass; of training steps) and
-    ``cache_bytes`` (keys, values and states; of
-    decode steps) as torch counts them; ``peak_memory_bytes`` at once; ``time_s``, the median of ``samples`` steps, and
-    ``spread``, the distance of their quartiles over it; what it ran on; ``error``: why there is no time.
+    ``cache_bytes`` (keys, values and states; of decode steps) as torch counts them; ``peak_memory_bytes`` at once;
+    ``time_s``, the median of ``samples`` steps, and ``spread``, the distance of their quartiles over it; what it ran
+    on; ``error``: why there is no time.
 
     Counts and memory are those of eager runs.
     """
+    torch.set_flush_denormal(True)  # a model that has learned its one batch has gradients that cost a hundred times
     machine = facts(where)
     model: Measured | None = None
     name = ""
@@ -72,6 +73,7 @@ class Step:
         self.model, self.case = model, case
         self.size = Size(case.batch, case.seq_len, case.past_len, case.encoder_len)
         self.model.train(case.phase == "train")
+        self.model.zero_grad(set_to_none=True)
 
     @property
     def call(self) -> Callable[[], Any]:

@@ -60,6 +60,7 @@ FAMILIES: dict[str, Family] = {
     "llama": Family("llama", "Llama", _WHOLE, _DECODE),
     "window": Family("llama", "Llama", _WHOLE, _DECODE, attention="eager"),
     "moe": Family("llama", "Llama", _WHOLE, _DECODE),
+    "lora": Family("lora", "AdaptedLlama", _WHOLE, _DECODE),
     "checkpointed": Family("gpt2", "Checkpointed", _WHOLE, _DECODE, recompute="full"),
     "bert": Family("bert", "BERT", _WHOLE),
     "encoder_decoder": Family("encoder_decoder", "EncoderDecoder", _WHOLE, _DECODE, encoder=(16, 128, 256)),

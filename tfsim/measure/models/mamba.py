@@ -46,9 +46,10 @@ class Mixer(nn.Module):
         inputs = (dt[:, :, :, None] * b[:, None, :, :].float()) * u[:, :, :, None].float()
         state = torch.zeros_like(inputs[:, :, 0])
         outputs = []
-        for step in range(length):
-            state = decay[:, :, step] * state + inputs[:, :, step]
-            outputs.append(torch.matmul(state, c[:, step, :, None])[:, :, 0])
+        # unbind: one gradient for all steps, where indexing would make one as large as the tensor for each
+        for kept, added, read in zip(decay.unbind(2), inputs.unbind(2), c.unbind(1), strict=True):
+            state = kept * state + added
+            outputs.append(torch.matmul(state, read[:, :, None])[:, :, 0])
         y = torch.stack(outputs, dim=-1) + u * self.skip[None, :, None]
         return self.out_proj((y * functional.silu(gate)).transpose(1, 2).contiguous())
 
