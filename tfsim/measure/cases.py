@@ -76,7 +76,16 @@ def _linear(m: int, n: int, k: int, dtype: str) -> Callable[[Backend], Made]:
     return make
 
 
-_PRODUCTS = [(4, 4, 4), (32, 32, 32), (64, 64, 64), (128, 128, 64), (128, 64, 128), (512, 512, 64), (1, 256, 64), (64, 1, 64)]
+_PRODUCTS = [
+    (4, 4, 4),
+    (32, 32, 32),
+    (64, 64, 64),
+    (128, 128, 64),
+    (128, 64, 128),
+    (512, 512, 64),
+    (1, 256, 64),
+    (64, 1, 64),
+]
 
 
 def _products(dtype: str, quick: bool) -> Iterator[Case]:

@@ -176,7 +176,9 @@ def _memory_rows(rows: pd.DataFrame) -> pd.DataFrame:
 def _memory_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
     backward = (rows["phase"] == "backward").to_numpy()
     stream = (rows["kind"] == "stream").to_numpy()
-    work = [_WORK.get(name, ((0, ""), (0, "")))[back] for name, back in zip(rows["name"], backward.astype(int), strict=True)]
+    work = [
+        _WORK.get(name, ((0, ""), (0, "")))[back] for name, back in zip(rows["name"], backward.astype(int), strict=True)
+    ]
     elements = rows["elements"].to_numpy(float)
     streams = np.where(stream, rows["streams"].to_numpy(float), np.array([w[0] for w in work], float))
     moved = 4 * elements * streams
@@ -194,7 +196,9 @@ def _matmul_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
 
     def product(a: Array, b: Array, inner: Array) -> Array:
         weights = cpu_matmul_seconds(a, b, inner, machine, c, dtype=dtype)
-        return np.where(np.isnan(batch), weights, cpu_matmul_seconds(a, b, inner, machine, c, dtype=dtype, copies=batch))
+        return np.where(
+            np.isnan(batch), weights, cpu_matmul_seconds(a, b, inner, machine, c, dtype=dtype, copies=batch)
+        )
 
     backward = product(m, k, n) + product(n, k, m)
     return np.where(rows["phase"] == "backward", backward, product(m, n, k))

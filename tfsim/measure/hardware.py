@@ -24,7 +24,11 @@ DIMS = (
 
 
 def measure_operations(
-    where: Backend, *, dtypes: tuple[str, ...] = ("fp32",), quick: bool = False, ranks: int = 1,
+    where: Backend,
+    *,
+    dtypes: tuple[str, ...] = ("fp32",),
+    quick: bool = False,
+    ranks: int = 1,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Seconds of every case: one row each, with the columns ``kind``, ``name``, ``phase``, ``dtype``, its sizes
@@ -79,7 +83,9 @@ def _mixed(todo: list[Case], where: Backend, seconds: float) -> list[dict[str, A
     for phase in PHASES:
         chosen = [c for c in todo if c.phase == phase and c.name in MIXED and c.dtype == todo[0].dtype]
         turns = [chosen[i] for i in smallest([c.name for c in chosen], [c.elements for c in chosen]).values()]
-        time = timed(_chain_of([case.make(where) for _ in range(_TURNS) for case in turns], phase, where), where, seconds)
+        time = timed(
+            _chain_of([case.make(where) for _ in range(_TURNS) for case in turns], phase, where), where, seconds
+        )
         rows.append(
             {"kind": "mixed", "name": "mixed", "phase": phase, "dtype": todo[0].dtype, "elements": 0, "flops": 0,
              "held_bytes": 0, "copies_timed": _TURNS, "time_s": time.median / _TURNS, "spread": time.spread,
@@ -156,9 +162,7 @@ def _backward(made: list[Made], torch: Any) -> Callable[[], object]:
     inner = iter(Ends.apply(leaf, *real) if real else ())
     outputs = []
     for call, inputs in made:
-        outputs.append(
-            call(*[next(inner) if x.is_floating_point() and not x.requires_grad else x for x in inputs])
-        )
+        outputs.append(call(*[next(inner) if x.is_floating_point() and not x.requires_grad else x for x in inputs]))
     root = Root.apply(*outputs)
     parameters = [x for _, inputs in made for x in inputs if x.requires_grad]
     parameters += [p for call, _ in made if isinstance(call, torch.nn.Module) for p in call.parameters()]

@@ -82,7 +82,10 @@ def _device(rows: pd.DataFrame, about: Facts, name: str, kind: str) -> dict[str,
         "architecture": re.sub(r"[^a-z0-9]+", "-", about.model.lower()).strip("-") or kind,
         "kind": kind,
         "release_date": unknown,
-        "matrix_peak": {d: {"value": f"{rate:.6g} FLOP/s", **figure, "note": "fastest product measured"} for d, rate in rates.items()},
+        "matrix_peak": {
+            dtype: {"value": f"{rate:.6g} FLOP/s", **figure, "note": "fastest product measured"}
+            for dtype, rate in rates.items()
+        },
         "vector_peak": {},
         "memory": {
             "type": "measured",

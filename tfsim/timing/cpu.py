@@ -45,8 +45,8 @@ class CpuDispatchConstants:
     a batched product; ``attention`` and ``eager_attention``: with heads split off and merged; ``norm``: LayerNorm;
     ``chained``: one kernel of a chain that torch has no operation for (RMSNorm written out); ``pointwise``: an addition
     or activation; ``erf``: GELU, which torch hands to oneDNN; ``softmax``; ``loss``: cross-entropy; ``embedding``;
-    ``conv1d``: depthwise; ``fft``: a convolution by three transforms. ``mixed``: how much longer they take in turn, as in a model, than one over and over: by then its code
-    has left the nearest caches.
+    ``conv1d``: depthwise; ``fft``: a convolution by three transforms. ``mixed``: how much longer they take in turn, as
+    in a model, than one over and over: by then its code has left the nearest caches.
     """
 
     linear: float = _dispatch()
@@ -67,7 +67,8 @@ class CpuDispatchConstants:
 
 @dataclass(frozen=True, slots=True)
 class CpuOptimizerConstants:
-    """An AdamW step, "adamw" as torch runs it by default on a CPU or "adamw_fused". ``tensor``: seconds per parameter tensor; ``element``: per parameter, all cores together."""
+    """An AdamW step, "adamw" as torch runs it by default on a CPU or "adamw_fused". ``tensor``: seconds per
+    parameter tensor; ``element``: per parameter, all cores together."""
 
     tensor: float = constant(1e-4, 1e-6, 1e-2, unit="s")
     element: float = constant(3e-9, 1e-11, 1e-7, unit="s")
@@ -111,8 +112,8 @@ class CpuMemoryConstants:
 class CpuMatmulConstants:
     """Matrix products. ``compute``: achieved fraction of the peak once operands are packed; ``weight``, ``input``,
     ``output``: seconds per element that one core takes to pack and to write; ``fork``: what sharing a product among the
-    cores costs; ``vector``: bytes/s of a matrix that meets a single row or column and is not packed, ``warm_vector`` of one
-    that is an activation."""
+    cores costs; ``vector``: bytes/s of a matrix that meets a single row or column and is not packed, ``warm_vector``:
+    of one that is an activation."""
 
     compute: float = constant(0.95, 0.05, 1)
     weight: float = constant(1e-9, 1e-12, 1e-7, unit="s")
@@ -126,8 +127,8 @@ class CpuMatmulConstants:
 @dataclass(frozen=True, slots=True)
 class CpuAttentionConstants:
     """Fused attention (torch's scaled_dot_product_attention). ``compute``: fraction of the peak of its two products,
-    ``backward`` of its five; ``pair``: seconds per pair of query and key, ``row``: per query of a head (softmax's state,
-    scaling the result), all cores together."""
+    ``backward`` of its five; ``pair``: seconds per pair of query and key, ``row``: per query of a head (the state
+    of its softmax, scaling the result), all cores together."""
 
     compute: float = constant(0.8, 0.05, 1)
     backward: float = constant(0.5, 0.05, 1)
@@ -167,7 +168,14 @@ def cpu_memory_seconds(
 
 
 def cpu_matmul_seconds(
-    m: Number, n: Number, k: Number, machine: Machine, c: CpuMatmulConstants, *, dtype: str, copies: Number | None = None
+    m: Number,
+    n: Number,
+    k: Number,
+    machine: Machine,
+    c: CpuMatmulConstants,
+    *,
+    dtype: str,
+    copies: Number | None = None,
 ) -> Array:
     """Seconds of [m, k] x [k, n], without its dispatch; with ``copies``, of as many products of two activations (a
     matrix per head), else the second factor is a weight and comes from memory. Sizes broadcast.
@@ -199,7 +207,7 @@ def cpu_attention_seconds(
     """Seconds of fused attention of ``heads`` heads in all, ``width`` wide, without its dispatch; broadcasts.
 
     ``backward``: five products instead of two. ``masked`` (an array of such): causal. The kernel walks the keys in
-    blocks of 512 and leaves out only blocks that no query of a block sees (ATen/native/cpu/FlashAttentionKernel.cpp), so
+    blocks of 512 and leaves out only those that no query of a block sees (ATen/native/cpu/FlashAttentionKernel.cpp), so
     a causal mask saves nothing up to 512 keys, and half of the pairs in the limit.
 
     Raises InputError for a format the device lacks.

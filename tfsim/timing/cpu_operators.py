@@ -87,7 +87,11 @@ class Cpu:
         elements = (op.read + op.write) / kernels / 8  # a kernel reads and writes a number of 4 bytes each at least
         c = self.of("cpu_memory", CpuMemoryConstants, "fp32")
         one = cpu_memory_seconds(
-            (op.read + op.write - cold) / kernels, self.facts, c, elements=elements, cold=cold / kernels,
+            (op.read + op.write - cold) / kernels,
+            self.facts,
+            c,
+            elements=elements,
+            cold=cold / kernels,
             evaluations=evaluations,
         )
         return kernels * one
@@ -125,7 +129,9 @@ def _grouped(cpu: Cpu, op: Operator) -> Times:
     """One expert after the other, each with its share of the rows, which are gathered before and added after."""
     groups = op.dims["groups"]
     rows = op.dims["m"] / np.maximum(groups, 1)
-    return groups * cpu.product(op, rows, op.dims["n"], op.dims["k"]), groups * (cpu.dispatch.linear + _EXPERT_KERNELS * cpu.dispatch.pointwise) * cpu.halves
+    return groups * cpu.product(op, rows, op.dims["n"], op.dims["k"]), groups * (
+        cpu.dispatch.linear + _EXPERT_KERNELS * cpu.dispatch.pointwise
+    ) * cpu.halves
 
 
 def _product(cpu: Cpu, op: Operator) -> Times:
@@ -165,7 +171,8 @@ def _recurrent(cpu: Cpu, op: Operator) -> Times:
 
 
 def _cell(cpu: Cpu, op: Operator) -> Times:
-    return cpu.passes(op), op.dims.get("passes", 1) * cpu.dispatch.chained
+    kernel = cpu.dispatch.pointwise if cpu.variant == "backward" else cpu.dispatch.chained
+    return cpu.passes(op), op.dims.get("passes", 1) * kernel
 
 
 def _scan(cpu: Cpu, op: Operator) -> Times:
