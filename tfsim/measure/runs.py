@@ -18,7 +18,7 @@ from tfsim.measure.models.base import Decoder, Measured, Size
 
 Mode = Literal["eager", "compile"]
 MODES: tuple[Mode, ...] = ("eager", "compile")
-SECONDS = {True: 0.1, False: 1.5}
+SECONDS = {True: 0.1, False: 0.5}
 """Of repeats per case, quick or not."""
 
 
