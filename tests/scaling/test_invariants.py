@@ -308,7 +308,7 @@ def test_laws_side_by_side() -> None:
 
 REFUSED: list[tuple[str, Any]] = [
     ("did you mean", lambda: scaling.law("chinchila-3")),
-    ("neither a name nor a Law", lambda: optimal(3, compute=1e21)),
+    ("neither a name, nor a path, nor a Law", lambda: optimal(3, compute=1e21)),
     ("give one of compute", lambda: optimal()),
     ("give one of compute", lambda: optimal(compute=1e21, loss=2.0)),
     ("compute: 0 is below 1", lambda: optimal(compute=0)),

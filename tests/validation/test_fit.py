@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from tfsim.hardware import load_device
 from tfsim.timing.constants import constant
+from tfsim.timing.fit import fit
 from tfsim.timing.machine import machine
 from tfsim.timing.matmul import MatmulConstants, matmul_seconds
 from tfsim.units import Array
-from tfsim.timing.fit import fit
 
 H100 = machine(load_device("h100-sxm-80gb"))
 DRAW = np.random.default_rng(5)

@@ -1,14 +1,16 @@
 """tfsim measure: run torch on this machine, and keep what the clock says."""
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+<<<<<<< HEAD
 from tfsim.cli.ladder import ladder
+=======
+from tfsim.cli.measure_models import models
+from tfsim.cli.measuring import Device, Threads, progress_bar, writable
+>>>>>>> s9/hw
 from tfsim.cli.options import Json
 from tfsim.cli.shell import new_app
 
@@ -17,16 +19,17 @@ if TYPE_CHECKING:
 
 app = new_app("Run torch on this machine: what its operations cost (needs tfsim[measure]).")
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: the best there is.", metavar="NAME")]
-Threads = Annotated[int | None, typer.Option(help="Threads of torch on a CPU; default: torch's own.", metavar="N")]
-
 
 @app.callback()
 def root() -> None:
     """Run torch on this machine: what its operations cost."""
 
 
+<<<<<<< HEAD
 app.command()(ladder)
+=======
+app.command()(models)
+>>>>>>> s9/hw
 
 
 @app.command()
@@ -105,6 +108,7 @@ def _print(content: dict[str, Any], about: "Facts", out: Path) -> None:
 
 def _errors(error: dict[str, float]) -> list[str]:
     return [f"{error[name]:.1%}" for name in ("median_ape", "p90_ape")]
+<<<<<<< HEAD
 
 
 def writable(path: Path, option: str) -> None:
@@ -141,3 +145,5 @@ def progress_bar(doing: str) -> "Iterator[Callable[[int, int, str], None] | None
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total, now: bar.update(task, completed=done, total=total, description=now)
+=======
+>>>>>>> s9/hw

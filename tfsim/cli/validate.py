@@ -57,3 +57,57 @@ _STATISTICS = ("rows", "used", "skipped", "median_ape", "p90_ape", "bias", "base
 def _figures(group: dict[str, Any]) -> list[object]:
     shares = (group[key] for key in ("median_ape", "p90_ape", "bias", "baseline_median_ape"))
     return [group["rows"], group["used"], *(None if x is None else f"{100 * x:.1f} %" for x in shares)]
+
+
+@app.command()
+def measured(
+    data: Annotated[Path, typer.Option("--data", help="What tfsim measure models wrote.", metavar="FILE")],
+    on: Annotated[
+        Path | None,
+        typer.Option("--on", help="Profile of the machine they ran on (tfsim measure hardware).", metavar="FILE"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a line per row and quantity here (CSV).", metavar="FILE")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Real runs on one machine: counts must be equal; step times and peak memory, predicted with --on."""
+    from tfsim.hardware import load_system
+    from tfsim.measure.models import specification
+    from tfsim.validation.measured.run import lines_as_csv, validate_measured
+
+    report = validate_measured(data, None if on is None else load_system(on), specification)
+    if out is not None:
+        from tfsim.files import write_text
+
+        write_text(out, lines_as_csv(report))
+    if json:
+        from tfsim.cli.output import print_json
+
+        print_json(report.to_dict())
+        return
+    _print_measured(report.to_dict())
+
+
+def _print_measured(report: dict[str, Any]) -> None:
+    from tfsim.cli.output import table
+
+    counts = report["counts"]
+    print(f"counts: {counts['equal']:,} of {counts['compared']:,} equal (parameters, FLOPs, kept bytes, cache)")
+    if counts["unequal"]:
+        table(list(counts["unequal"][0]), [list(line.values()) for line in counts["unequal"]], title="not equal")
+    titles = {"time_s": "time of a step", "peak_memory_bytes": "peak memory of a training step"}
+    columns = ["mode", "model", "phase", "rows", "used", "median", "p90", "bias", "spread", "roofline"]
+    for quantity, title in titles.items():
+        groups = [group for group in report["groups"] if group["quantity"] == quantity and group["used"]]
+        whole = report if quantity == "time_s" else report["memory"]
+        rows = [[*(group[key] for key in columns[:3]), *_measured_figures(group)] for group in groups]
+        if rows:
+            table(columns, [*rows, ["", "all", "", *_measured_figures(whole)]], title=title)
+        if whole["skipped"]:
+            table(["rows", "skipped because"], [[n, reason] for reason, n in whole["skipped"].items()])
+
+
+def _measured_figures(group: dict[str, Any]) -> list[object]:
+    shares = (group[key] for key in ("median_ape", "p90_ape", "bias", "median_spread", "baseline_median_ape"))
+    return [group["rows"], group["used"], *(None if x is None else f"{100 * x:.1f} %" for x in shares)]

@@ -147,7 +147,7 @@ class DeviceProfile(Strict):
     notes: tuple[Text, ...] = ()
     sources: dict[str, Source]
     # a machine measured on the spot brings its constants, by class and variant; others have a file of their own
-    calibration: dict[Text, dict[Text, CalibrationTable]] = {}
+    calibration: dict[Text, dict[Text, CalibrationTable]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

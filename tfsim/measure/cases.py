@@ -76,7 +76,16 @@ def _linear(m: int, n: int, k: int, dtype: str) -> Callable[[Backend], Made]:
     return make
 
 
-_PRODUCTS = [(32, 32, 32), (64, 64, 64), (128, 128, 64), (128, 64, 128), (512, 512, 64), (1, 256, 64), (64, 1, 64)]
+_PRODUCTS = [
+    (4, 4, 4),
+    (32, 32, 32),
+    (64, 64, 64),
+    (128, 128, 64),
+    (128, 64, 128),
+    (512, 512, 64),
+    (1, 256, 64),
+    (64, 1, 64),
+]
 
 
 def _products(dtype: str, quick: bool) -> Iterator[Case]:
@@ -141,8 +150,7 @@ def _attention(sizes: tuple[int, ...], name: str, dtype: str) -> Callable[[Backe
     return make
 
 
-# name -> torch expression's maker and kernels; x has [rows, columns]
-_POINTWISE = ("add", "mul", "scale", "relu", "exp", "tanh", "gelu", "gelu_tanh", "silu", "sigmoid", "copy", "transpose")
+_POINTWISE = ("add", "mul", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "complex_exp", "copy", "transpose")
 _ROWWISE = ("softmax", "layer_norm", "rms_norm", "cross_entropy", "mean")
 _ELEMENTS = [(4, 64), (64, 256), (512, 512), (2048, 1024), (8192, 1024)]
 
@@ -152,7 +160,7 @@ def _elementwise(dtype: str, quick: bool) -> Iterator[Case]:
         for name in (*_POINTWISE, *_ROWWISE):
             kind = "pointwise" if name in _POINTWISE else "rowwise"
             for phase in PHASES if rows <= 4 else PHASES[1:]:
-                if phase == "backward" and name in ("copy", "exp", "sigmoid", "tanh", "transpose"):
+                if phase == "backward" and name in ("copy", "sigmoid", "complex_exp", "transpose"):
                     continue
                 yield Case(
                     kind, name, phase, dtype, {"rows": rows, "columns": columns}, _pointwise(name, rows, columns),
@@ -175,11 +183,10 @@ def _pointwise(name: str, rows: int, columns: int) -> Callable[[Backend], Made]:
         if name == "rms_norm":  # as models write it: square, mean, add, rsqrt, two products
             weight = torch.nn.Parameter(torch.ones(columns, device=where.device))
             return lambda y, w: y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6) * w, [x, weight]
+        if name == "complex_exp":
+            return torch.exp, [torch.complex(x, x)]
         calls: dict[str, Callable[[Any], Any]] = {
-            "scale": lambda y: y * 0.5,
             "relu": torch.relu,
-            "exp": torch.exp,
-            "tanh": torch.tanh,
             "sigmoid": torch.sigmoid,
             "gelu": f.gelu,
             "gelu_tanh": lambda y: f.gelu(y, approximate="tanh"),
@@ -240,14 +247,6 @@ def _others(dtype: str, quick: bool) -> Iterator[Case]:
                 "convolution", "patches", phase, dtype, dims, _patches(batch, side, width),
                 2 * batch * side * side * 3 * width, batch * (side // 8) ** 2 * width, 4 * width * 192,
             )  # fmt: skip
-    for name, gates in (("rnn", 1), ("gru", 3), ("lstm", 4)):
-        for batch, steps, hidden in [(1, 16, 32), (16, 32, 128), (16, 32, 512)]:
-            dims = {"batch": batch, "steps": steps, "hidden": hidden, "gates": gates}
-            for phase in PHASES[1:]:
-                yield Case(
-                    "recurrent", name, phase, dtype, dims, _recurrent(name, batch, steps, hidden),
-                    4 * gates * batch * steps * hidden**2, batch * steps * hidden, 8 * gates * hidden**2,
-                )  # fmt: skip
     for name in ("adamw", "adamw_fused"):
         for tensors, elements in [(64, 256), (16, 65536), (8, 2**20)]:
             dims = {"tensors": tensors, "elements": elements}
@@ -295,15 +294,6 @@ def _patches(batch: int, side: int, width: int) -> Callable[[Backend], Made]:
     def make(where: Backend) -> Made:
         layer = where.torch.nn.Conv2d(3, width, 8, 8, device=where.device)
         return _then(where, layer, lambda y: y.flatten(2).transpose(1, 2)), [where.random(batch, 3, side, side)]
-
-    return make
-
-
-def _recurrent(name: str, batch: int, steps: int, hidden: int) -> Callable[[Backend], Made]:
-    def make(where: Backend) -> Made:
-        kinds = {"rnn": where.torch.nn.RNN, "gru": where.torch.nn.GRU, "lstm": where.torch.nn.LSTM}
-        layer = kinds[name](hidden, hidden, batch_first=True, device=where.device)
-        return _then(where, layer, lambda y: y[0]), [where.random(batch, steps, hidden)]
 
     return make
 

@@ -10,9 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tfsim.measure.hardware import MIXED, smallest
 from tfsim.timing.cpu import (
+    FUNCTIONS,
     CpuAttentionConstants,
+    CpuConvConstants,
     CpuDispatchConstants,
+    CpuFftConstants,
     CpuMatmulConstants,
     CpuMemoryConstants,
     CpuOptimizerConstants,
@@ -25,7 +29,7 @@ from tfsim.timing.fit import fit
 from tfsim.timing.machine import Machine
 from tfsim.units import Array
 
-# Which measured operation stands for a dispatch constant, and by how many kernels or steps its smallest case divides.
+# Which measured operation stands for a dispatch constant, and by how many kernels its smallest case divides.
 _DISPATCH: dict[str, tuple[tuple[str, ...], int]] = {
     "linear": (("linear",), 1),
     "product": (("matmul",), 1),
@@ -40,28 +44,22 @@ _DISPATCH: dict[str, tuple[tuple[str, ...], int]] = {
     "embedding": (("embedding",), 1),
     "conv1d": (("conv1d",), 1),
     "fft": (("fft",), 1),
-    "rnn": (("rnn",), 16),
-    "gru": (("gru",), 16),
-    "lstm": (("lstm",), 16),
 }
-# Streams through memory and evaluations per element: forward, then backward. As torch's kernels do them.
+# Streams through memory and what is evaluated per element: forward, then backward. As torch's kernels do them.
 _WORK: dict[str, tuple[tuple[int, str], tuple[int, str]]] = {
     "add": ((3, ""), (0, "")),
     "mul": ((3, ""), (6, "")),
-    "scale": ((2, ""), (2, "")),
     "relu": ((2, ""), (3, "")),
     "copy": ((2, ""), (2, "")),
-    "exp": ((2, "exp"), (3, "")),
     "sigmoid": ((2, "exp"), (3, "")),
-    "tanh": ((2, "tanh"), (3, "")),
     "silu": ((2, "exp"), (3, "exp")),
     "gelu": ((2, "erf"), (3, "erf")),
     "gelu_tanh": ((2, "tanh"), (3, "tanh")),
+    "complex_exp": ((4, "cexp"), (0, "")),
     "softmax": ((2, "exp"), (3, "")),
-    "layer_norm": ((2, ""), (3, "")),
+    "layer_norm": ((2, "norm"), (3, "norm")),
     "cross_entropy": ((2, "exp"), (4, "exp")),
 }
-_FUNCTIONS = ("exp", "tanh", "erf")
 
 
 def calibration(rows: pd.DataFrame, machine: Machine) -> dict[str, dict[str, Any]]:
@@ -74,6 +72,7 @@ def calibration(rows: pd.DataFrame, machine: Machine) -> dict[str, dict[str, Any
         dispatch[phase] = _dispatch_of(rows, phase)
         found["cpu_dispatch"][phase] = _dispatch_table(dispatch[phase], rows[rows["phase"] == phase])
     overhead = _overheads(rows, dispatch)
+    rows = rows[rows["kind"] != "mixed"]
     for kind, variant, cls, chosen, seconds in (
         ("cpu_memory", "fp32", CpuMemoryConstants, _memory_rows(rows), _memory_seconds),
         *(
@@ -84,10 +83,16 @@ def calibration(rows: pd.DataFrame, machine: Machine) -> dict[str, dict[str, Any
                 ("attention", ("attention",), CpuAttentionConstants, _attention_seconds),
             )
         ),
-        ("cpu_optimizer", "adamw", CpuOptimizerConstants, rows[rows["name"] == "adamw"], _optimizer_seconds),
+        ("cpu_conv", "fp32", CpuConvConstants, rows[rows["kind"] == "conv1d"], _conv_seconds),
+        ("cpu_fft", "fp32", CpuFftConstants, rows[rows["kind"] == "fft"], _fft_seconds),
+        *(
+            ("cpu_optimizer", name, CpuOptimizerConstants, rows[rows["name"] == name], _optimizer_seconds)
+            for name in ("adamw", "adamw_fused")
+        ),
     ):
         if kind == "cpu_attention":
-            chosen = chosen[chosen["name"] != "eager"]
+            # one query per head is bound by the bytes of its keys, which is no matter of this class
+            chosen = chosen[(chosen["name"] != "eager") & (chosen["q_len"] > 1)]
         if len(chosen):
             found.setdefault(kind, {})[variant] = _fitted(cls, chosen, overhead[chosen.index], seconds, machine)
     return found
@@ -131,7 +136,17 @@ def _dispatch_of(rows: pd.DataFrame, phase: str) -> CpuDispatchConstants:
             if len(one):
                 times.append(float(one["time_s"].min()) / parts)
         values[name] = float(np.median(times))
-    return CpuDispatchConstants(**values)
+    return CpuDispatchConstants(**values, mixed=_mixing(rows, phase))
+
+
+def _mixing(rows: pd.DataFrame, phase: str) -> float:
+    """How much longer small operations take in turn than each over and over."""
+    of = rows[(rows["phase"] == phase) & (rows["dtype"] == "fp32")]
+    alone = of[of["name"].isin(MIXED)]
+    times = alone["time_s"].to_numpy(float)
+    once = smallest(alone["name"].tolist(), alone["elements"].tolist()).values()
+    together = float(of.loc[of["kind"] == "mixed", "time_s"].iloc[0])
+    return max(1.0, together / float(sum(times[i] for i in once)))
 
 
 def _dispatch_table(c: CpuDispatchConstants, rows: pd.DataFrame) -> dict[str, Any]:
@@ -153,51 +168,68 @@ def _overheads(rows: pd.DataFrame, dispatch: dict[str, CpuDispatchConstants]) ->
 
 
 def _memory_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[(rows["kind"] == "stream") | (rows["name"].isin(_WORK) & (rows["elements"] > 0))]
+    """Streams and kernels; the gradient of a sum is handed on without a kernel."""
+    nothing = (rows["name"] == "add") & (rows["phase"] == "backward")
+    return rows[(rows["kind"] == "stream") | (rows["name"].isin(_WORK) & ~nothing)]
 
 
 def _memory_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
     backward = (rows["phase"] == "backward").to_numpy()
     stream = (rows["kind"] == "stream").to_numpy()
-    work = [_WORK.get(name, ((0, ""), (0, "")))[back] for name, back in zip(rows["name"], backward.astype(int), strict=True)]
+    work = [
+        _WORK.get(name, ((0, ""), (0, "")))[back] for name, back in zip(rows["name"], backward.astype(int), strict=True)
+    ]
     elements = rows["elements"].to_numpy(float)
     streams = np.where(stream, rows["streams"].to_numpy(float), np.array([w[0] for w in work], float))
     moved = 4 * elements * streams
-    evaluations = {f: elements * np.array([w[1] == f for w in work]) for f in _FUNCTIONS}
+    evaluations = {f: elements * np.array([w[1] == f for w in work]) for f in FUNCTIONS}
     return cpu_memory_seconds(
-        np.where(backward, 0, moved), machine, c, elements=elements, cold=np.where(backward, moved, 0), **evaluations
-    )
+        np.where(backward, 0, moved), machine, c,
+        elements=elements, cold=np.where(backward, moved, 0), evaluations=evaluations,
+    )  # fmt: skip
 
 
 def _matmul_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
     m, n, k = (rows[name].to_numpy(float) for name in ("m", "n", "k"))
-    copies = rows["copies"].fillna(1).to_numpy(float)
-    total: Array = np.zeros(len(rows))
-    for dtype in rows["dtype"].unique():
-        here = (rows["dtype"] == dtype).to_numpy()
+    batch = rows["copies"].to_numpy(float)
+    dtype = str(rows["dtype"].iloc[0])
 
-        def product(a: Array, b: Array, inner: Array, dtype: str = dtype) -> Array:
-            return cpu_matmul_seconds(a, b, inner, machine, c, dtype=dtype, copies=copies)
+    def product(a: Array, b: Array, inner: Array) -> Array:
+        weights = cpu_matmul_seconds(a, b, inner, machine, c, dtype=dtype)
+        return np.where(
+            np.isnan(batch), weights, cpu_matmul_seconds(a, b, inner, machine, c, dtype=dtype, copies=batch)
+        )
 
-        forward = product(m, n, k)
-        backward = product(m, k, n) + product(n, k, m)
-        total = np.where(here, np.where(rows["phase"] == "backward", backward, forward), total)
-    return total
+    backward = product(m, k, n) + product(n, k, m)
+    return np.where(rows["phase"] == "backward", backward, product(m, n, k))
 
 
 def _attention_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
-    whole = rows[["batch", "heads", "q_len", "kv_len"]].prod(axis=1).to_numpy(float)
-    causal = (rows["name"] == "causal").to_numpy()
-    seen = np.where(causal, whole * (rows["q_len"] + 1) / (2 * rows["kv_len"]), whole)
-    back = (rows["phase"] == "backward").to_numpy()
+    heads, q_len, kv_len, width = (rows[n].to_numpy(float) for n in ("heads", "q_len", "kv_len", "d_head"))
+    heads = heads * rows["batch"].to_numpy(float)
     times = [
         cpu_attention_seconds(
-            seen, rows["d_head"].to_numpy(float), machine, c, dtype=rows["dtype"].iloc[0], backward=b, all_pairs=whole
+            heads, q_len, kv_len, width, machine, c,
+            dtype=str(rows["dtype"].iloc[0]), backward=b, masked=(rows["name"] == "causal").to_numpy(),
         )
         for b in (False, True)
-    ]
-    return np.where(back, times[1], times[0])
+    ]  # fmt: skip
+    return np.where(rows["phase"] == "backward", times[1], times[0])
 
 
 def _optimizer_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
     return cpu_optimizer_seconds(rows["tensors"].to_numpy(float), rows["elements"].to_numpy(float), c)
+
+
+def _fft_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
+    """Two real transforms and an inverse one of each channel; of a batch, two, for the kernel is transformed once. The
+    gradient takes as many again for each factor."""
+    batch, channels, length = (rows[name].to_numpy(float) for name in ("batch", "channels", "length"))
+    n = 2 * length
+    work: Array = (2 * batch + 1) * channels * n * np.log2(n) * np.where(rows["phase"] == "backward", 2, 1)
+    return work * c.butterfly
+
+
+def _conv_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
+    each = np.where(rows["phase"] == "backward", c.gradient, c.element)
+    return rows["elements"].to_numpy(float) * each

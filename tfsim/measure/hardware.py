@@ -8,22 +8,27 @@ from typing import Any
 import pandas as pd
 
 from tfsim.measure.backend import Backend, Progress, facts
-from tfsim.measure.cases import Case, Made, cases
+from tfsim.measure.cases import PHASES, Case, Made, cases
 from tfsim.measure.clock import timed
 from tfsim.measure.collectives import measure_all_reduce
 
+_TURNS = 4  # of the mixed operations
 _COLD = 4  # copies of the weights take this many times the last-level cache, so that each is read from memory
 _COPIES = 32  # at most
 _FLOPS = 4e8  # a chain of copies does about this much at most
 _SECONDS = {True: 0.06, False: 0.25}  # per case, quick or not
 DIMS = (
     "m", "n", "k", "copies", "rows", "columns", "batch", "heads", "q_len", "kv_len", "d_head", "table", "channels",
-    "length", "steps", "hidden", "gates", "tensors", "elements", "streams", "bytes",
+    "length", "tensors", "elements", "streams", "bytes",
 )  # fmt: skip
 
 
 def measure_operations(
-    where: Backend, *, dtypes: tuple[str, ...] = ("fp32",), quick: bool = False, ranks: int = 1,
+    where: Backend,
+    *,
+    dtypes: tuple[str, ...] = ("fp32",),
+    quick: bool = False,
+    ranks: int = 1,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Seconds of every case: one row each, with the columns ``kind``, ``name``, ``phase``, ``dtype``, its sizes
@@ -37,6 +42,7 @@ def measure_operations(
         if progress:
             progress(done, len(todo), f"{case.name} {case.phase}")
         rows.append(_row(case, where, cache, _SECONDS[quick]))
+    rows += _mixed(todo, where, _SECONDS[quick])
     rows += _streams(where, cache, quick)
     if ranks > 1:
         rows += measure_all_reduce(where, ranks, quick=quick)
@@ -54,10 +60,59 @@ def _row(case: Case, where: Backend, cache: float, seconds: float) -> dict[str, 
     }  # fmt: skip
 
 
+MIXED = (
+    "linear", "layer_norm", "add", "gelu", "silu", "relu", "mul", "softmax", "rms_norm", "embedding", "cross_entropy",
+    "fused", "eager", "matmul", "copy",
+)  # fmt: skip
+"""Operations that take turns in the row "mixed", each at its smallest size."""
+
+
+def smallest(names: Any, elements: Any) -> dict[str, int]:
+    """Per name, the index of its smallest case."""
+    found: dict[str, int] = {}
+    for index, (name, size) in enumerate(zip(names, elements, strict=True)):
+        if name not in found or size < elements[found[name]]:
+            found[name] = index
+    return found
+
+
+def _mixed(todo: list[Case], where: Backend, seconds: float) -> list[dict[str, Any]]:
+    """Small operations in turn, each in a module of its own, as in a model: none finds its own instructions and tables
+    in the nearest caches, which it does when it is timed over and over."""
+
+    class Part(where.torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, call: Callable[..., Any]) -> None:
+            super().__init__()
+            self.call = call
+
+        def forward(self, *inputs: Any) -> Any:
+            return self.call(*inputs)
+
+    rows = []
+    for phase in PHASES:
+        chosen = [c for c in todo if c.phase == phase and c.name in MIXED and c.dtype == todo[0].dtype]
+        turns = [chosen[i] for i in smallest([c.name for c in chosen], [c.elements for c in chosen]).values()]
+        time = timed(
+            _chain_of(
+                [(Part(call), x) for _ in range(_TURNS) for call, x in (case.make(where) for case in turns)],
+                phase,
+                where,
+            ),
+            where,
+            seconds,
+        )
+        rows.append(
+            {"kind": "mixed", "name": "mixed", "phase": phase, "dtype": todo[0].dtype, "elements": 0, "flops": 0,
+             "held_bytes": 0, "copies_timed": _TURNS, "time_s": time.median / _TURNS, "spread": time.spread,
+             "samples": time.samples, "threads": where.threads}
+        )  # fmt: skip
+    return rows
+
+
 def _copies(case: Case, cache: float) -> int:
     """Copies that are timed together: as many as make their weights, or what they keep for the backward pass, several
     times the cache, so that these come from memory; at most 32, and not more than a quarter of a second's work."""
-    if case.kind in ("optimizer", "recurrent"):  # each a chain of its own
+    if case.kind == "optimizer":  # many tensors at once
         return 1
     kept = case.held + (8 * case.elements if case.phase == "backward" else 0)
     wanted = max(4, _COLD * cache / kept) if kept else _COPIES
@@ -67,28 +122,27 @@ def _copies(case: Case, cache: float) -> int:
 
 def _chain(case: Case, where: Backend, copies: int) -> Callable[[], object]:
     """A call that runs ``copies`` copies of the operation one after the other."""
+    if case.phase == "forward" and case.held == 0:  # an input that was just written is still in the cache
+        made = [case.make(where)] * copies
+    else:
+        made = [case.make(where) for _ in range(copies)]
+    return _chain_of(made, case.phase, where)
+
+
+def _chain_of(made: list[Made], phase: str, where: Backend) -> Callable[[], object]:
     torch = where.torch
-    made = [case.make(where) for _ in range(copies)]
-    if case.phase == "inference":
-
-        def infer() -> None:
-            with torch.no_grad():
-                for call, inputs in made:
-                    call(*inputs)
-
-        return infer
-    if case.phase == "forward":
-        if case.held == 0:  # an input that was just written is still in the cache
-            made = made[:1] * copies
+    if phase == "backward":
+        return _backward(made, torch)
+    if phase == "forward":
         for _, inputs in made:
             _want_gradients(inputs)
 
-        def forward() -> None:
+    def run() -> None:
+        with torch.set_grad_enabled(phase == "forward"):
             for call, inputs in made:
                 call(*inputs)
 
-        return forward
-    return _backward(made, torch)
+    return run
 
 
 def _want_gradients(inputs: list[Any]) -> list[Any]:
@@ -123,9 +177,7 @@ def _backward(made: list[Made], torch: Any) -> Callable[[], object]:
     inner = iter(Ends.apply(leaf, *real) if real else ())
     outputs = []
     for call, inputs in made:
-        outputs.append(
-            call(*[next(inner) if x.is_floating_point() and not x.requires_grad else x for x in inputs])
-        )
+        outputs.append(call(*[next(inner) if x.is_floating_point() and not x.requires_grad else x for x in inputs]))
     root = Root.apply(*outputs)
     parameters = [x for _, inputs in made for x in inputs if x.requires_grad]
     parameters += [p for call, _ in made if isinstance(call, torch.nn.Module) for p in call.parameters()]

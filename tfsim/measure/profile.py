@@ -52,7 +52,14 @@ def profile_text(content: dict[str, Any]) -> str:
     from tfsim.hardware.library import parse_system
 
     _: System = parse_system(content, "measured system")
-    return yaml.safe_dump(content, sort_keys=False, width=120)
+    return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=120)
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors, which tfsim's own reader refuses: each figure is written out where it stands."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _device(rows: pd.DataFrame, about: Facts, name: str, kind: str) -> dict[str, Any]:
@@ -75,7 +82,10 @@ def _device(rows: pd.DataFrame, about: Facts, name: str, kind: str) -> dict[str,
         "architecture": re.sub(r"[^a-z0-9]+", "-", about.model.lower()).strip("-") or kind,
         "kind": kind,
         "release_date": unknown,
-        "matrix_peak": {d: {"value": f"{rate:.6g} FLOP/s", **figure, "note": "fastest product measured"} for d, rate in rates.items()},
+        "matrix_peak": {
+            dtype: {"value": f"{rate:.6g} FLOP/s", **figure, "note": "fastest product measured"}
+            for dtype, rate in rates.items()
+        },
         "vector_peak": {},
         "memory": {
             "type": "measured",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tfsim.models.parts import BlockContext
 from tfsim.models.spec.recurrent import Additive
 from tfsim.operators.core import Operator, Tensor, Weight, activation
 from tfsim.operators.elementwise import pointwise
 from tfsim.operators.matmul import linear
 from tfsim.operators.products import batched_product
-from tfsim.units import Number
+from tfsim.units import Number, where
 
 
 def additive_attention(
@@ -59,8 +61,9 @@ def additive_attention(
     )
     chosen = activation("additive.weights", pairs, style)
     softmax = pointwise("additive.softmax", "softmax", chosen, saves=(chosen,), vector_flops=8 * pairs, style=style)
-    # eager torch keeps a copy of the source with the batch first
-    values = activation("additive.source", source.elements, style) if style.eager else source
+    # eager torch keeps a copy of the source with the batch first; one sequence needs none
+    copied = activation("additive.source", source.elements, style)
+    values = replace(copied, elements=where(shape.batch > 1, source.elements, 0)) if style.eager else source
     mean = batched_product(
         "additive.mean",
         chosen,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tfsim.errors import choice
 from tfsim.models.cross import cross_attention, encoder_shape, memory, source_len
 from tfsim.models.dit import modulated_block
 from tfsim.models.evoformer import both_streams
@@ -25,6 +26,7 @@ from tfsim.models.rwkv import channel_mix
 from tfsim.models.shape import Shape
 from tfsim.models.spec import ENCODER, VISION, Attention, Block, Disentangled, Evoformer, ModelSpec, MoE, Recurrent
 from tfsim.models.spec.ssm import ChannelMix
+from tfsim.operators.adapters import adapted
 from tfsim.operators.core import Operator, Tensor, activation, prefixed
 from tfsim.operators.elementwise import residual
 
@@ -58,7 +60,7 @@ def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segm
         Segment(
             name,
             repeat,
-            tuple(block_operators(spec, name, shape)),
+            tuple(_fine_tuned(spec, name, shape)),
             block_input(spec, name, shape),
             True,
             given(spec, name, shape),
@@ -70,8 +72,23 @@ def segments(spec: ModelSpec, shape: Shape, *, loss: bool = False) -> tuple[Segm
         *(_encoder(spec, spec.encoder, shape) if spec.encoder and shape.phase != "decode" else ()),
         Segment(FIRST, 1, (*frontend_operators(spec, shape), *per_layer_tables(spec, shape)), stream),
         *blocks,
-        Segment(LAST, 1, tuple(head_operators(spec, shape, loss=loss)), stream),
+        Segment(LAST, 1, tuple(_frozen_head(spec, head_operators(spec, shape, loss=loss), shape)), stream),
     )
+
+
+def _fine_tuned(spec: ModelSpec, name: str, shape: Shape) -> list[Operator]:
+    """One layer of kind ``name``, with the model's adapters. Raises InputError for targets that no layer has."""
+    ops = block_operators(spec, name, shape)
+    if spec.adapters is None:
+        return ops
+    linear = [op.name for op in ops if op.kind == "matmul" and op.weights and "copies" not in op.dims]
+    for target in spec.adapters.targets:
+        choice("adapters.targets", target, linear)
+    return adapted(ops, spec.adapters.rank, spec.adapters.targets, shape.style)
+
+
+def _frozen_head(spec: ModelSpec, ops: list[Operator], shape: Shape) -> list[Operator]:
+    return ops if spec.adapters is None else adapted(ops, spec.adapters.rank, (), shape.style)
 
 
 def block_input(spec: ModelSpec, name: str, shape: Shape) -> Tensor:

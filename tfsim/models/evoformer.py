@@ -19,7 +19,7 @@ from tfsim.operators.core import Operator, Tensor, activation, prefixed
 from tfsim.operators.elementwise import pointwise, residual
 from tfsim.operators.matmul import linear
 from tfsim.operators.products import batched_product
-from tfsim.units import Number
+from tfsim.units import Number, where
 
 
 def evoformer(context: BlockContext, mixer: Evoformer, x: Tensor) -> list[Operator]:
@@ -121,6 +121,14 @@ class Stream:
         """The addition to the stream."""
         return residual(f"{name}.add", self.positions * self.width, self.context.shape.style)
 
+    def copied(self, name: str, elements: Number, tensors: int) -> list[Operator]:
+        """Eager torch brings ``tensors`` of ``elements`` into the order of a batched product, or out of it; kernels of
+        their own would read them as they lie."""
+        style = self.context.shape.style
+        out = activation(f"{name}.copy", elements, style)
+        copy = pointwise(f"{name}.copy", "pointwise", out, vector_flops=0, passes=tensors, style=style)
+        return [copy] if style.eager else []
+
     def own(self, name: str, operators: list[Operator]) -> list[Operator]:
         """``operators`` under names of their own; the streams' states keep theirs."""
         states = {f"{stream}.{label}" for stream in ("msa", "pair") for label in ("in", "out", *"12345")}
@@ -172,7 +180,8 @@ def gated_attention(
     gate = stream.linear("gate", normed, width, stream.width, "attn")
     gated = stream.gate("gated", gate.output, core.output, width)
     out = stream.linear("o", gated[-1].output, stream.width, width, "attn")
-    return stream.own(name, [*ops, *bias, *projected, core, gate, *gated, out])
+    copies = stream.copied("heads", stream.positions * width, 4)  # queries, keys, values, and the result
+    return stream.own(name, [*ops, *bias, *projected, *copies, core, gate, *gated, out])
 
 
 def transition(name: str, stream: Stream, x: Tensor, widening: int) -> list[Operator]:
@@ -197,7 +206,8 @@ def outer_product_mean(
         "outer", a.output, b.output, copies=batch, m=n * width, n=n * width, k=rows, component="pair", style=style
     )
     out = pair.linear("out", outer.output, pair.width, width * width, "pair")
-    return pair.own("outer_product", [norm, a, b, outer, out])
+    pairs = pair.copied("outer", pair.positions * width * width, 2)  # put in order, and divided by the sequences
+    return pair.own("outer_product", [norm, a, b, outer, *pairs, out])
 
 
 def triangle_multiplication(
@@ -217,13 +227,17 @@ def triangle_multiplication(
     inner = pair.norm("product_norm", product.output, width)
     out = pair.linear("out", inner.output, pair.width, width, "pair")
     gate = pair.linear("gate", norm.output, pair.width, pair.width, "pair")
-    return pair.own(name, [*ops, product, inner, out, gate, *pair.gate("gated", gate.output, out.output, pair.width)])
+    copies = pair.copied("edges", pair.positions * width, 3)  # both factors, and the product
+    return pair.own(
+        name, [*ops, *copies, product, inner, out, gate, *pair.gate("gated", gate.output, out.output, pair.width)]
+    )
 
 
 def single_head(spec: ModelSpec, head: SingleHead, x: Tensor, shape: Shape, loss: bool) -> list[Operator]:
     """The single representation; the loss stands for what reads it and the pairs, in fp32."""
     style, tokens = shape.style, shape.tokens
-    first_row = activation("msa.first_row", tokens * spec.d_model, style)
+    # torch keeps the row as a copy; of a single alignment it is the alignment's own storage
+    first_row = activation("msa.first_row", where(shape.batch > 1, tokens * spec.d_model, 0), style)
     ops = [
         linear(
             "single",

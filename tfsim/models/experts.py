@@ -151,9 +151,10 @@ def routed_experts(context: BlockContext, moe: MoE, x: Tensor, scored: Tensor | 
     ops.append(grouped("experts_up", dispatched, width * (2 if moe.gated else 1), d_model))
     up = ops[-1].output
     if moe.gated:
-        ops += gate("experts_gate", up, up, moe.activation, elements=rows * width, style=style)
+        activated = gate("experts_gate", up, up, moe.activation, elements=rows * width, style=style)
     else:
-        ops.append(activate("experts_act", moe.activation, up, elements=rows * width, style=style))
+        activated = [activate("experts_act", moe.activation, up, elements=rows * width, style=style)]
+    ops += [_one_by_one(op, moe, style, each=op.dims["passes"]) for op in activated]  # type: ignore[arg-type]
     ops.append(grouped("experts_down", ops[-1].output, d_model, width))
     ops.append(_combine(context, moe, ops[-1].output, rows))
     if not style.eager:
@@ -296,7 +297,15 @@ def _permute(context: BlockContext, moe: MoE, dispatched: Tensor, rows: Number) 
     if moe.weigh_input:
         unscaled = activation("moe.unscaled", dispatched.elements, style)
         kept += (unscaled, _row_weights(moe, rows, style))
-    return pointwise("moe.permute", "pointwise", dispatched, saves=kept, vector_flops=0, style=style)
+    made = pointwise("moe.permute", "pointwise", dispatched, saves=kept, vector_flops=0, style=style)
+    # eager: a mask of who visits whom, then for each expert the rows that chose it, found and copied
+    return _one_by_one(made, moe, style, each=2, before=6)
+
+
+def _one_by_one(op: Operator, moe: MoE, style: Style, *, each: int, before: int = 0) -> Operator:
+    """``op`` as eager torch runs it, in ``each`` kernels an expert (and some ``before``) of an expert's rows."""
+    kernels = before + each * moe.n_experts
+    return replace(op, dims={**op.dims, "passes": kernels}) if style.eager else op
 
 
 def _combine(context: BlockContext, moe: MoE, x: Tensor, rows: Number) -> Operator:
@@ -306,9 +315,10 @@ def _combine(context: BlockContext, moe: MoE, x: Tensor, rows: Number) -> Operat
     if style.eager and not moe.weigh_input:  # experts run one by one and add their outputs in place, kept too
         kept += (activation("moe.scattered", rows * _routed_width(context, moe), style),)
     out = activation("moe.out", shape.stream_tokens * _routed_width(context, moe), style)
-    return pointwise(
+    summed = pointwise(
         "moe.combine", "pointwise", out, saves=kept, vector_flops=2 * x.elements, style=style, inputs=moe.top_k
     )
+    return _one_by_one(summed, moe, style, each=3, before=1)  # the rows' weights, their product, the addition
 
 
 def _shared_gate(context: BlockContext, x: Tensor, y: Tensor) -> list[Operator]:

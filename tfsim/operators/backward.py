@@ -127,7 +127,7 @@ def _recurrent(op: Operator, style: Style) -> list[Operator]:
         write=op.weight_bytes,
         weights=(),
         weights_read=None,
-        dims={"m": n, "n": k, "k": m * steps},
+        dims={"m": n, "n": k, "k": m * steps, "unrolled": steps},  # in how many products a loop in torch takes it
     )
     return [to_input, to_weight]
 
@@ -142,14 +142,36 @@ def _collective(op: Operator, style: Style) -> list[Operator]:
 
 
 def _linear(op: Operator, style: Style) -> list[Operator]:
-    # an input that is data needs no gradient
+    # an input that is data needs no gradient, a frozen matrix neither
     to_input, to_weight = _matmul(op, style)
-    return [to_weight] if op.dims.get("data") else [to_input, to_weight]
+    if op.weights and not op.weights[0].trained:
+        return [to_input]
+    gradients = [to_weight] if op.dims.get("data") else [to_input, to_weight]
+    if style.eager and any(w.bias for w in op.weights):
+        # a kernel of its own sums the output's gradient over rows; fused ones do so while they multiply
+        m, n = op.dims["m"], op.dims["n"]
+        gradients.append(
+            replace(
+                op,
+                name=f"{op.name}.bgrad",
+                kind="pointwise",
+                phase="backward",
+                saves=(),
+                weights=(),
+                weights_read=None,
+                flops=0,
+                vector_flops=m * n,
+                read=m * n * style.act,
+                write=n * style.act,
+                dims={"elements": m * n, "passes": 1},
+            )
+        )
+    return gradients
 
 
 RULES: dict[str, Rule] = {
     "matmul": _linear,
-    "grouped_matmul": _matmul,
+    "grouped_matmul": _linear,
     "convolution": _linear,
     "batched_product": _product,
     "recurrent": _recurrent,

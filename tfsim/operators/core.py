@@ -43,6 +43,7 @@ class Weight:
 
     ``group``: the parameter group (``attn``, ``ffn_dense``, ``moe_routed``, ``norm``, ...).
     ``shared``: the name is global (a tied embedding), not one per layer. ``bias``: a bias of a linear layer.
+    ``trained`` false: frozen, without gradient and optimizer state.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Weight:
     fmt: str = "bf16"
     shared: bool = False
     bias: bool = False
+    trained: bool = True
 
     @property
     def elements(self) -> Number:

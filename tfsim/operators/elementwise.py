@@ -72,8 +72,9 @@ def norm(
     if bias:
         weights += (Weight(f"{name}.bias", "norm", width, copies=weight_copies, fmt=fmt),)
     return pointwise(
-        name, "norm", out, saves=tuple(saves), weights=weights, vector_flops=6 * elements, passes=passes, style=style
-    )
+        name, "norm", out, saves=tuple(saves), weights=weights, vector_flops=6 * elements, passes=passes, style=style,
+        evaluates="norm" if passes == 1 else None,
+    )  # fmt: skip
 
 
 def pointwise(
@@ -88,16 +89,17 @@ def pointwise(
     passes: Number = 1,
     inputs: Number = 1,
     component: str = "other",
+    evaluates: str | None = None,
 ) -> Operator:
     """An elementwise operator writing ``out``; ``passes`` kernels each read ``inputs`` tensors of its size and write
-    one."""
+    one. ``evaluates``: a function (exp, tanh, erf, norm) evaluated once per element, counted under its name."""
     moved = out.elements * style.act * passes
     return Operator(
         name,
         kind,
         component,
         out,
-        dims={"elements": out.elements, "passes": passes},
+        dims={"elements": out.elements, "passes": passes} | ({evaluates: out.elements} if evaluates else {}),
         vector_flops=vector_flops,
         read=moved * inputs,
         write=moved,
@@ -111,6 +113,8 @@ def pointwise(
 # tanh formula of GPT-2 keeps tanh, 0.5 x and 1 + tanh; x * sigmoid(1.702 x) keeps the sigmoid.
 _EXTRA_KEPT = {"gelu_new": 3, "quick_gelu": 1}
 _EAGER_PASSES = {"gelu_new": 8, "quick_gelu": 3}
+# The function of an activation that takes more than a few instructions: counted in dims, once per element.
+_EVALUATES = {"gelu": "erf", "gelu_tanh": "tanh", "gelu_new": "tanh", "silu": "exp", "quick_gelu": "exp"}
 
 
 def activate(name: str, function: str, x: Tensor, *, elements: Number, style: Style) -> Operator:
@@ -124,7 +128,10 @@ def activate(name: str, function: str, x: Tensor, *, elements: Number, style: St
         extra = _EXTRA_KEPT.get(function, 0) if style.eager else 0
         saves = (x, *(activation(f"{name}.part{i}", elements, style) for i in range(extra)))
     passes = _EAGER_PASSES.get(function, 1) if style.eager else 1
-    return pointwise(name, "pointwise", out, saves=saves, vector_flops=8 * elements, passes=passes, style=style)
+    return pointwise(
+        name, "pointwise", out, saves=saves, vector_flops=8 * elements, passes=passes, style=style,
+        evaluates=_EVALUATES.get(function),
+    )  # fmt: skip
 
 
 def gate(name: str, gate_out: Tensor, up: Tensor, function: str, *, elements: Number, style: Style) -> list[Operator]:
@@ -157,7 +164,10 @@ def sigmoid_gate(name: str, gates: Tensor, y: Tensor, *, opened: Number, style: 
     out = activation(f"{name}d", y.elements, style)
     passes = 2 if style.eager else 1
     work = 5 * y.elements
-    return pointwise(name, "pointwise", out, saves=(kept, y), vector_flops=work, inputs=2, passes=passes, style=style)
+    return pointwise(
+        name, "pointwise", out, saves=(kept, y), vector_flops=work, inputs=2, passes=passes, style=style,
+        evaluates="exp",
+    )  # fmt: skip
 
 
 def softmax(name: str, x: Tensor, out: Tensor, *, rows: Number, width: Number, style: Style) -> Operator:
@@ -168,7 +178,7 @@ def softmax(name: str, x: Tensor, out: Tensor, *, rows: Number, width: Number, s
         "softmax",
         "other",
         out,
-        dims={"elements": rows * width, "passes": 1},
+        dims={"elements": rows * width, "passes": 1, "exp": rows * width},
         vector_flops=8 * rows * width,
         read=read,
         write=rows * width * 4,
@@ -200,7 +210,7 @@ def embedding(name: str, weight: Weight, *, tokens: Number, width: Number, style
         "embedding",
         "other",
         out,
-        dims={"elements": tokens * width, "passes": 1},
+        dims={"elements": tokens * width, "passes": 1, "table": weight.elements},
         read=tokens * width * style.act,
         write=tokens * width * style.act,
         weights=(weight,),

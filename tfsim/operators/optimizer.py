@@ -6,8 +6,11 @@ from tfsim.operators.core import Operator, Tensor
 from tfsim.units import Number
 
 
-def optimizer_step(elements: Number, *, gradient: int, master: int, moments: int, weight: int) -> Operator:
-    """One fused Adam step (Kingma and Ba 2015) over ``elements`` parameters of one device; bytes per parameter each.
+def optimizer_step(
+    elements: Number, *, gradient: int, master: int, moments: int, weight: int, tensors: Number = 1
+) -> Operator:
+    """One fused Adam step (Kingma and Ba 2015) over ``elements`` parameters of one device, in ``tensors`` tensors;
+    bytes per parameter each.
 
     Reads the gradient, the master copy and the moments, writes the latter two and the weights as used.
     """
@@ -16,7 +19,7 @@ def optimizer_step(elements: Number, *, gradient: int, master: int, moments: int
         "optimizer",
         "other",
         Tensor("weights", elements, weight),
-        dims={"elements": elements, "passes": 1},
+        dims={"elements": elements, "passes": 1, "tensors": tensors},
         vector_flops=12 * elements,
         read=elements * (gradient + master + moments),
         write=elements * (master + moments + weight),

@@ -16,22 +16,25 @@ from tfsim.units import Number
 @dataclass(frozen=True)
 class Cell:
     """A cell: ``gates`` matrices, ``states`` vectors carried from step to step; what it keeps per step beside the
-    states it reads, in vectors of the hidden size (``eager``: torch's own cell; ``fused``: cuDNN's reserve space)."""
+    states it reads, in vectors of the hidden size (``eager``: torch's own cell; ``fused``: cuDNN's reserve space);
+    ``kernels`` of a step besides its product, with ``sigmoids`` and ``tanhs`` of vectors among them."""
 
     gates: int
     states: int
     eager: int
     fused: int
     kernels: int
+    sigmoids: int
+    tanhs: int
 
 
 CELLS: dict[str, Cell] = {
     # the output is the next state; both the tanh and the next product keep it
-    "rnn": Cell(gates=1, states=1, eager=0, fused=0, kernels=2),
+    "rnn": Cell(gates=1, states=1, eager=0, fused=0, kernels=2, sigmoids=0, tanhs=1),
     # reset and update gates in one storage with the candidate's product, its copy, the tanh, and h - n
-    "gru": Cell(gates=3, states=1, eager=6, fused=4, kernels=8),
+    "gru": Cell(gates=3, states=1, eager=6, fused=4, kernels=10, sigmoids=2, tanhs=1),
     # four activated gates and tanh(c)
-    "lstm": Cell(gates=4, states=2, eager=5, fused=4, kernels=8),
+    "lstm": Cell(gates=4, states=2, eager=5, fused=4, kernels=10, sigmoids=3, tanhs=2),
 }
 
 
@@ -74,7 +77,13 @@ def recurrence(
             "recurrent_cell",
             "other",
             activation(f"{name}.out", rows * hidden, style),
-            dims={"elements": rows * hidden, "steps": steps, "passes": steps * kernels},
+            dims={
+                "elements": rows * hidden,
+                "steps": steps,
+                "passes": steps * kernels,
+                "exp": kind.sigmoids * rows * hidden,
+                "tanh": kind.tanhs * rows * hidden,
+            },
             vector_flops=10 * rows * width,
             # both products and the state in, the new states out; separate kernels pass through memory in between
             read=moved * (2 * kind.gates + kind.states + (kernels - 1)),

@@ -48,12 +48,15 @@ def selective_scan(
                 Tensor("ssm.u.fp32", wide, 4),
                 Tensor("ssm.B.fp32", tokens * d_state, 4),
             ]
-        passes: Number = 8 + 4 * seq_len
+        # a product, an addition and a read-out a step; of every channel and state an exponential, a softplus each
+        passes: Number = 8 + 3 * seq_len
         moved = 8 * states * 4
+        evaluated = states + 2 * wide
     else:
         pieces = ceil_div(seq_len, _KERNEL_CHUNK)
         saves = [gate, parameters, out, Tensor("ssm.pieces", 2 * pieces * state, 4)]
         passes, moved = seq_len if stepwise else 1, 0
+        evaluated = states + wide
     carried = state * 4 * seq_len if stepwise else 0
     return Operator(
         "selective_scan",
@@ -67,6 +70,7 @@ def selective_scan(
             "length": seq_len,
             "channels": channels,
             "d_state": d_state,
+            "exp": evaluated,
         },
         flops=2 * states,
         vector_flops=9 * states + 12 * wide,
@@ -236,7 +240,13 @@ def fft_convolution(
         "fourier_convolution",
         "ssm",
         out,
-        dims={"elements": wide, "passes": 12 if style.eager else 4, "transforms": transforms, "length": seq_len},
+        dims={
+            "elements": wide,
+            "passes": 25 if style.eager else 4,
+            "transforms": transforms,
+            "length": seq_len,
+            "cexp": powers,
+        },
         vector_flops=transforms * 2.5 * n * log2(n) + 6 * batch * half + 14 * powers,
         read=u.bytes + 8 * (powers if style.eager else 0) + 8 * (2 * batch + 1) * half,
         write=out.bytes + 8 * (powers if style.eager else 0) + 8 * (2 * batch + 1) * half,
@@ -257,7 +267,7 @@ def s4_step(
         "state_step",
         "ssm",
         out,
-        dims={"elements": state, "passes": steps * (4 if style.eager else 1)},
+        dims={"elements": state, "passes": steps * (19 if style.eager else 1), "cexp": 2 * channels * pairs * steps},
         vector_flops=16 * state * steps,
         read=u.bytes + 8 * state * steps,
         write=out.bytes + 8 * state * steps,

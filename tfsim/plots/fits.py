@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tfsim.plots.style import COLOURS, INK, house_style
+from tfsim.palette import COLOURS
+from tfsim.plots.style import INK, house_style
 from tfsim.units import Array, format_count
 
 _FITTED, _HELD = COLOURS[0], COLOURS[5]

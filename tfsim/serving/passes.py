@@ -50,7 +50,7 @@ def pass_time(engine: Engine, plan: Plan, shape: Shape) -> PassTime:
         busy: Number = 0
         kernels: Number = 0
         for op in part.operators:
-            time = operator_time(op, engine.system, engine.software, plan.groups)
+            time = operator_time(op, engine.system, engine.software, plan.groups, recorded=False)
             for name in LIMITS:
                 limits[name] = limits[name] + getattr(time, name) * part.repeat
             operators[op.name] = operators.get(op.name, 0) + time.seconds * part.repeat

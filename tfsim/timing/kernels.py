@@ -18,7 +18,9 @@ from tfsim.operators.formats import FORMATS, element_bytes
 from tfsim.software import Software
 from tfsim.timing.attention import PrefillConstants
 from tfsim.timing.attention_kernels import attention_time, flash
-from tfsim.timing.constants import Fitted, constants, has_relatives
+from tfsim.timing.constants import Fitted, constants, has_relatives, is_measured
+from tfsim.timing.cpu import CpuAttentionConstants, CpuMatmulConstants
+from tfsim.timing.cpu_operators import cpu_time
 from tfsim.timing.kernel_time import KernelTime
 from tfsim.timing.machine import Machine, machine
 from tfsim.timing.matmul import MatmulConstants, QuantisedMatmulConstants, matmul_seconds, quantise_seconds
@@ -67,8 +69,19 @@ class Timer:
         found: Fitted[Any] = constants(kind, cls, self.device, variant)
         return found.values
 
-    def time(self, op: Operator, style: Software) -> KernelTime:
-        """Device time of ``op``. Raises InputError when the device's profile lacks a figure that it needs."""
+    @property
+    def executes_what_it_dispatches(self) -> bool:
+        """Whether one thread dispatches and executes, and both were measured: a CPU with constants of its own."""
+        return self.device.kind == "cpu" and is_measured(self.device)
+
+    def time(self, op: Operator, style: Software, *, recorded: bool = True) -> KernelTime:
+        """Device time of ``op``; ``recorded``: a backward pass will follow, which costs a measured CPU time.
+
+        Raises InputError when the device's profile lacks a figure that it needs.
+        """
+        if self.executes_what_it_dispatches:
+            times = cpu_time(op, self.device, self.facts, recorded=recorded)
+            return self.roofline(op, style) if times is None else KernelTime(*times)
         formula: Callable[[Timer, Operator], KernelTime | None] | None = None
         if self.device.kind == "tpu":
             formula = _systolic if op.kind in ("matmul", "convolution") else None
@@ -113,6 +126,10 @@ def basis(device: Device) -> str:
     if device.kind == "tpu":
         found = constants("systolic", SystolicConstants, device, "bfloat16")
         return f"kernels: matmul {found.source} ({found.median_ape:.0%} {_of(found.own)}), others a roofline"
+    if device.kind == "cpu" and is_measured(device):
+        parts = {"matmul": CpuMatmulConstants, "attention": CpuAttentionConstants}
+        errors = [(name, constants(f"cpu_{name}", cls, device, "fp32").median_ape) for name, cls in parts.items()]
+        return f"kernels: measured on {device.name} ({', '.join(f'{n} {e:.0%}' for n, e in errors)} median error)"
     if not has_relatives(device):
         return "kernels: a roofline at the device's achieved fractions, not fitted"
     matmul = constants("matmul", MatmulConstants, device, "bfloat16")

@@ -33,8 +33,10 @@ class OperatorTime:
         return self.compute + self.memory + self.network + self.launch
 
 
-def operator_time(op: Operator, system: System, style: Software, groups: Groups) -> OperatorTime:
-    """Time of ``op`` on one device of ``system``.
+def operator_time(
+    op: Operator, system: System, style: Software, groups: Groups, *, recorded: bool = True
+) -> OperatorTime:
+    """Time of ``op`` on one device of ``system``; ``recorded``: a forward pass that a backward pass follows.
 
     Matrix arithmetic inside a pass reaches ``style.sustained`` of what the same kernel reaches alone; what a kernel
     waits for besides (bytes, part-filled waves) takes no longer.
@@ -43,11 +45,12 @@ def operator_time(op: Operator, system: System, style: Software, groups: Groups)
     if op.comm is not None:
         return OperatorTime(0, 0, _network_seconds(op.comm, system, style, groups.of(op.comm.group)), 0, 0)
     device = timer(system.device)
-    time = device.time(op, style)
+    time = device.time(op, style, recorded=recorded)
     bound = device.bound_by_arithmetic(op)
-    kernels = op.dims.get("passes", 1)
+    serial = device.executes_what_it_dispatches  # then nothing is queued, and cores hold their measured rate
+    kernels = 0 if serial else op.dims.get("passes", 1)
     seconds = time.seconds
-    if op.kind in MATRIX_KINDS:
+    if op.kind in MATRIX_KINDS and not serial:
         seconds = seconds + (1 / style.sustained - 1) * minimum(seconds, device.arithmetic(op))
     compute = np.where(bound, seconds, 0)
     return OperatorTime(_scalar(compute), _scalar(np.where(bound, 0, seconds)), 0, _scalar(time.launch), kernels)

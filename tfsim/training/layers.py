@@ -35,15 +35,18 @@ class LayerCost:
 
     ``kernels[phase][limit]``: seconds of kernels bound by compute, memory or launch; ``network[phase][group]``: exposed
     collectives; ``dense``/``expert``: parameters on one device, of which ``tied`` by name are those that other segments
-    use too; ``saved[mode]``: bytes kept per micro-batch; ``tables``: storages kept once per device
-    however many layers use them; ``boundary``: bytes of the activation handed to the next layer.
+    use too, and ``frozen`` (of either) those that are not learned; ``tensors``: how many tensors are learned;
+    ``saved[mode]``: bytes kept per micro-batch; ``tables``: storages kept once per device however many layers use them;
+    ``boundary``: bytes of the activation handed to the next layer.
     """
 
     kernels: dict[str, dict[str, Array]]
     network: dict[str, dict[str, Array]]
     dense: Array
     expert: Array
+    tensors: Array
     tied: dict[str, Array]
+    frozen: tuple[Array, Array]
     saved: dict[str, Array]
     tables: dict[str, Array]
     boundary: Array
@@ -101,6 +104,11 @@ def _cost(
         network,
         dense=_full(total(w.elements for w in weights if w.group != "moe_routed"), size),
         expert=_full(total(w.elements for w in weights if w.group == "moe_routed"), size),
+        frozen=tuple(  # type: ignore[arg-type]
+            _full(total(w.elements for w in weights if not w.trained and (w.group == "moe_routed") is expert), size)
+            for expert in (False, True)
+        ),
+        tensors=_full(total(w.copies if w.group == "moe_routed" else 1 for w in weights if w.trained), size),
         tied={w.name: _full(w.elements, size) for w in weights if w.shared},
         saved=saved,
         tables={name: _full(tensor.bytes, size) for name, tensor in kept["none"].shared.items()},

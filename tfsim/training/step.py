@@ -196,6 +196,13 @@ def _stage_parameters(stage: Stage, costs: dict[str, LayerCost], index: NDArray[
     return np.asarray(dense, float), np.asarray(expert, float)
 
 
+def _learned_parameters(stage: Stage, costs: dict[str, LayerCost], index: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Those with gradients and optimizer states: all but what is frozen beside adapters."""
+    held = _stage_parameters(stage, costs, index)
+    frozen = [total(costs[name].frozen[i][index] * n for name, n in stage.counts.items()) for i in range(2)]
+    return held[0] - frozen[0], held[1] - frozen[1]
+
+
 def _synchronisation(
     stage: Stage,
     turn: _Turn,
@@ -207,7 +214,7 @@ def _synchronisation(
     index: NDArray[np.intp],
 ) -> _Sync:
     """Exposed gradient and weight traffic of data parallelism, and the optimizer's pass over its states."""
-    dense, expert = _stage_parameters(stage, costs, index)
+    dense, expert = _learned_parameters(stage, costs, index)
     sharded, gathered = grid.zero_stage >= 1, grid.zero_stage >= 3
     m = grid.n_micro_batches
     reduce, gather, reduce_all = np.zeros(len(grid)), np.zeros(len(grid)), np.zeros(len(grid))
@@ -226,8 +233,9 @@ def _synchronisation(
     n_pieces = max(1, total(stage.counts.values()))
     exposed = np.maximum(comm - cover, piece / n_pieces) if style.overlap else comm
     update = optimizer_step(
-        shard, gradient=policy.gradients, master=policy.master, moments=policy.moments, weight=policy.weights
-    )
+        shard, gradient=policy.gradients, master=policy.master, moments=policy.moments, weight=policy.weights,
+        tensors=np.asarray(total(costs[name].tensors[index] * repeat for name, repeat in stage.counts.items()), float),
+    )  # fmt: skip
     seconds = operator_time(update, system, style, Groups()).seconds
     return _Sync(np.asarray(exposed, float), np.asarray(seconds, float))
 
@@ -244,10 +252,13 @@ def _memory(
 ) -> dict[str, Array]:
     """Bytes on one device of a stage, by part."""
     dense, expert = _stage_parameters(stage, costs, index)
+    learned = _learned_parameters(stage, costs, index)
     z = grid.zero_stage
 
-    def held(size: int, from_stage: int) -> Array:
-        shares = (count / np.where(z >= from_stage, n, 1) for count, n in ((dense, grid.dp), (expert, grid.expert_dp)))
+    def held(size: int, from_stage: int, of: tuple[Array, Array] = learned) -> Array:
+        shares = (
+            count / np.where(z >= from_stage, n, 1) for count, n in zip(of, (grid.dp, grid.expert_dp), strict=True)
+        )
         return np.asarray(size * total(shares), float)
 
     in_flight = np.minimum(grid.n_micro_batches, pp - stage.index)
@@ -272,7 +283,7 @@ def _memory(
     logits = _logits_gradient(model, grid, policy) if LAST in stage.counts else 0 * dense
     reserve = system.device.require("runtime_reserve_bytes")
     return {
-        "weights": held(policy.weights, 3),
+        "weights": held(policy.weights, 3, (dense, expert)),
         "gradients": held(policy.gradients, 2),
         "optimizer": held(policy.master + policy.moments, 1),
         "activations": in_flight * np.asarray(kept, float),

@@ -17,7 +17,7 @@ from tfsim.models.spec.base import (
     RopeScaling,
     ScalingKind,
 )
-from tfsim.models.spec.block import FFN, Block, Mixer, Residual
+from tfsim.models.spec.block import FFN, Adapters, Block, Mixer, Residual
 from tfsim.models.spec.compressed import CompressedAttention, Compression
 from tfsim.models.spec.delta import GatedDelta
 from tfsim.models.spec.disentangled import Disentangled
@@ -57,6 +57,7 @@ __all__ = [
     "VISION",
     "VISION_LEFT_OUT",
     "ActivationName",
+    "Adapters",
     "Additive",
     "AlignmentFrontend",
     "Attention",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tfsim.models.spec.base import Flag, Strict, known_format
+from tfsim.models.spec.base import Flag, Size, Strict, known_format
 from tfsim.models.spec.compressed import CompressedAttention
 from tfsim.models.spec.delta import GatedDelta
 from tfsim.models.spec.disentangled import Disentangled
@@ -38,6 +38,15 @@ Residual = Literal["pre", "post", "output", "sandwich", "parallel", "parallel_sh
 
 ONE_BRANCH: tuple[Residual, ...] = ("pre", "output", "sandwich", "none")
 """Residuals under which a layer may have only a mixer or only an FFN."""
+
+
+class Adapters(Strict):
+    """Fine-tuning with low-rank adapters of ``rank`` (Hu et al. 2021, LoRA) beside the linear layers in ``targets``
+    (``q_proj``, ``up_proj``, ...). All other matrices of the blocks and an output matrix of its own are frozen; norms
+    and embeddings learn (Chen et al. 2024, LongLoRA, section 3.3)."""
+
+    rank: Size
+    targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("q_proj", "v_proj")
 
 
 class Block(Strict):

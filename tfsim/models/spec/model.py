@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from tfsim.errors import InputError, quote
 from tfsim.files import not_a_flag
 from tfsim.models.spec.base import RMS_NORM, Count, Flag, Norm, Real, Size, Strict, known_format
-from tfsim.models.spec.block import Block
+from tfsim.models.spec.block import Adapters, Block
 from tfsim.models.spec.disentangled import Disentangled
 from tfsim.models.spec.dit import Condition
 from tfsim.models.spec.ffn import ActivationName
@@ -72,6 +72,7 @@ class ModelSpec(Strict):
     tokens. ``hyper_streams``: residual streams that hyper-connections mix (DeepSeek-V4; 1: a plain residual), after
     ``sinkhorn_steps`` that make their mixing matrix doubly stochastic.
     ``shared_embeddings``: it reads this stack's token table.
+    ``adapters``: the model is fine-tuned with them, its own matrices frozen.
     ``vision``: an image tower whose tokens join the stream of the first stack that reads tokens (early fusion): stored
     with this model, in a parameter group of its own, and run once per image (``images``) before all else.
     """
@@ -106,6 +107,7 @@ class ModelSpec(Strict):
     hyper_streams: Size = 1
     sinkhorn_steps: Size = 20
     per_layer_input: PerLayerInput | None = None
+    adapters: Adapters | None = None
     tied_embeddings: Flag = False
     head_bias: Flag = False
     final_logit_softcap: Real | None = None

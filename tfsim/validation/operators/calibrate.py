@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tfsim.errors import InputError
 from tfsim.files import data_dir, read_yaml
 from tfsim.hardware import list_devices, load_device
+from tfsim.timing.fit import fit
 from tfsim.timing.machine import Machine, machine
 from tfsim.units import Array
-from tfsim.timing.fit import fit
 from tfsim.validation.operators.run import read_tables
 from tfsim.validation.operators.table import MEASURERS, Part, visible
 
