@@ -5,12 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-<<<<<<< HEAD
 from tfsim.cli.ladder import ladder
-=======
 from tfsim.cli.measure_models import models
 from tfsim.cli.measuring import Device, Threads, progress_bar, writable
->>>>>>> s9/hw
 from tfsim.cli.options import Json
 from tfsim.cli.shell import new_app
 
@@ -25,11 +22,8 @@ def root() -> None:
     """Run torch on this machine: what its operations cost."""
 
 
-<<<<<<< HEAD
-app.command()(ladder)
-=======
 app.command()(models)
->>>>>>> s9/hw
+app.command()(ladder)
 
 
 @app.command()
@@ -108,42 +102,3 @@ def _print(content: dict[str, Any], about: "Facts", out: Path) -> None:
 
 def _errors(error: dict[str, float]) -> list[str]:
     return [f"{error[name]:.1%}" for name in ("median_ape", "p90_ape")]
-<<<<<<< HEAD
-
-
-def writable(path: Path, option: str) -> None:
-    """Refuse a place that cannot be written before minutes are spent. Raises: InputError."""
-    from tfsim.errors import InputError
-
-    folder = path.parent
-    if path.is_dir():
-        raise InputError(f"--{option}: {path} is a directory, not a file")
-    if not folder.is_dir():
-        raise InputError(f"--{option}: {folder}: no such directory")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise InputError(f"--{option}: {path}: cannot write there")
-
-
-@contextmanager
-def progress_bar(doing: str) -> "Iterator[Callable[[int, int, str], None] | None]":
-    """What reports progress on stderr; None unless it is a terminal."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn(doing),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, now: bar.update(task, completed=done, total=total, description=now)
-=======
->>>>>>> s9/hw
