@@ -51,13 +51,13 @@ FORMS: Mapping[str, Form] = {
         ("C_T", "gamma_D", "gamma_N", "gamma_post"),
         ("bits",),
     ),
-    # Optima N(C), D(C) without a loss
+    # Optima N(C), D(C) without a loss; `exponents` without their scales too
     "powers": Form(
         (),
         ("n_scale", "n_exponent", "n_divisor", "d_scale", "d_exponent", "unit", "share", "loss_scale", "loss_exponent"),
     ),
     "ratio": Form(("ratio", "exponent", "unit"), ("alpha", "beta")),
-    "exponents": Form(("n_exponent", "d_exponent")),
+    "exponents": Form(("n_exponent",), ("d_exponent", "loss_n_exponent", "loss_c_exponent")),
     # The rest: functions of this module
     "single": Form(("exponent",), ("scale", "factor", "shift", "floor")),
     "kaplan_ns": Form(("N_c", "S_c", "alpha_N", "alpha_S")),
@@ -70,7 +70,8 @@ SURFACES = ("surface", "gadre", "kaplan_nd", "granular", "routed", "precision")
 CURVES = (*SURFACES, "repeats", "sparse")
 TRACKS = ("powers", "ratio")
 _POSITIVE = ("A", "B", "alpha", "beta", "gamma", "exponent", "R_D", "R_N")
-COUNTS_OF_N = (*PARAMETER_COUNTS, "compute_per_6d", "flops_per_token_by_6", "non_vocabulary", "not_stated")
+FLOPS_AS_N = ("compute_per_6d", "flops_per_token_by_6", "exact_flops_per_token_by_6")
+COUNTS_OF_N = (*PARAMETER_COUNTS, *FLOPS_AS_N, "non_vocabulary", "not_stated")
 COUNTS_OF_C = ("6nd", "exact", "pf_days", "m_times_d", "tpu_v3_core_days", "not_stated")
 RANGES = ("compute", "parameters", "tokens", "tokens_per_parameter", "experts")
 
@@ -84,7 +85,8 @@ class Law:
     `instead`: the law to use instead of one that is here for comparison with its own source.
 
     n: total, non_embedding, with_head, active, active_non_embedding (tfsim.scaling.conventions),
-    compute_per_6d (N is C / 6D), flops_per_token_by_6 (DeepSeek), non_vocabulary or not_stated.
+    compute_per_6d (N is C / 6D), flops_per_token_by_6 (DeepSeek), exact_flops_per_token_by_6 (attention
+    and head counted), non_vocabulary or not_stated.
     c: 6nd (6 times the law's own N times D), exact, pf_days, m_times_d, tpu_v3_core_days or not_stated.
 
     Raises: InputError for an unknown form or count, and coefficients that the form lacks or does not know.
