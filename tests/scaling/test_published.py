@@ -294,15 +294,15 @@ def test_kaplan_tokens_are_counted_at_the_critical_batch() -> None:
 @pytest.mark.parametrize(
     ("law", "n", "d"),
     [
-        ("porian-kaplan", 6.434e+07, 4.145e+09),
-        ("porian-head", 9.094e+07, 2.932e+09),
-        ("porian-warmup", 1.336e+08, 1.996e+09),
-        ("porian-cosine", 1.298e+08, 2.055e+09),
-        ("porian-tuned", 1.28e+08, 2.083e+09),
-        ("porian-kaplan-owt2", 6.738e+07, 3.958e+09),
-        ("porian-tuned-owt2", 1.209e+08, 2.205e+09),
-        ("porian-tuned-attention", 1.435e+08, 1.858e+09),
-        ("porian-tuned-kaplan-count", 8.888e+07, 3e+09),
+        ("porian-kaplan", 6.434e07, 4.145e09),
+        ("porian-head", 9.094e07, 2.932e09),
+        ("porian-warmup", 1.336e08, 1.996e09),
+        ("porian-cosine", 1.298e08, 2.055e09),
+        ("porian-tuned", 1.28e08, 2.083e09),
+        ("porian-kaplan-owt2", 6.738e07, 3.958e09),
+        ("porian-tuned-owt2", 1.209e08, 2.205e09),
+        ("porian-tuned-attention", 1.435e08, 1.858e09),
+        ("porian-tuned-kaplan-count", 8.888e07, 3e09),
     ],
 )
 def test_porian_arms_at_one_budget(law: str, n: float, d: float) -> None:
