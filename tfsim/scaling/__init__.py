@@ -37,15 +37,17 @@ from tfsim.scaling.law_files import law_text, read_law
 from tfsim.scaling.laws import (
     DEFAULT,
     Law,
-    critical_batch,
     curve_of,
+    law,
+    list_laws,
+    loss,
+)
+from tfsim.scaling.quantities import (
+    critical_batch,
     downstream_error,
     effective_parameters,
     fewest_steps,
-    law,
     least_compute,
-    list_laws,
-    loss,
     quantization_loss,
     recipe,
     routed_loss,
