@@ -94,7 +94,8 @@ class Cpu:
             cold=cold / kernels,
             evaluations=evaluations,
         )
-        return kernels * one
+        whole: Number = kernels * one
+        return whole
 
 
 def cpu_time(op: Operator, device: Device, facts: Machine, *, recorded: bool) -> Times | None:
@@ -268,5 +269,8 @@ _FORMULAS: dict[str, Callable[[Cpu, Operator], Times]] = {
     "cross_entropy": _loss,
     "embedding": _embedding,
     "optimizer": _optimizer,
-    **dict.fromkeys(("pointwise", "rotary", "stream_mix", "additive_scores", "state_step", "experts_move"), _pointwise),
+    **dict.fromkeys(
+        ("pointwise", "rotary", "stream_mix", "additive_scores", "state_step", "experts_move", "experts_route"),
+        _pointwise,
+    ),
 }
