@@ -37,7 +37,7 @@ Times = tuple[Number, Number]
 
 _EXPERT_KERNELS = 2  # for each of an expert's products: finding, gathering, weighting and adding its rows
 _CACHE_KERNELS = 6  # of a step with a cache: slices of it, the copies into them, the views that attention reads
-_SCAN_KERNELS = 8  # of a step of a selective scan: slices of decay, input and C, their product and sum, the result
+_SCAN_KERNELS = 4  # of a step of a selective scan: views of what it reads and writes, a product, a sum
 _SCAN_SETUP = 12  # before and after its steps: exponentials, outer products, the stack, the skip, the gate
 # One torch operation each: what its dispatch is called
 _SINGLE = {"softmax": "softmax", "cross_entropy": "loss", "embedding": "embedding"}
@@ -177,22 +177,13 @@ def _cell(cpu: Cpu, op: Operator) -> Times:
 
 
 def _scan(cpu: Cpu, op: Operator) -> Times:
-    """A selective scan step by step: of each step's slices two products with the state, a sum and a product with C.
-
-    torch's gradient of a slice is a tensor of the whole size, zero elsewhere: each step writes two of them and adds
-    them to the sum so far, so that a backward pass moves length times the whole.
-    """
+    """A selective scan step by step: a product with the state, a sum, and a matrix product with C."""
     d = op.dims
     if "d_state" not in d:
         return _pointwise(cpu, op)
     steps = d["length"]
     launch = steps * (_SCAN_KERNELS * cpu.dispatch.pointwise + cpu.dispatch.product)
-    seconds = cpu.passes(op)
-    if cpu.variant == "backward":
-        whole = 4 * d["batch"] * d["length"] * d["channels"] * d["d_state"]
-        c = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
-        seconds = seconds + steps * 2 * cpu_memory_seconds(4 * whole, cpu.facts, c, elements=whole / 4)
-    return seconds, launch + _SCAN_SETUP * cpu.dispatch.pointwise
+    return cpu.passes(op), launch + _SCAN_SETUP * cpu.dispatch.pointwise
 
 
 def _fourier(cpu: Cpu, op: Operator) -> Times:
