@@ -77,14 +77,29 @@ def smallest(names: Any, elements: Any) -> dict[str, int]:
 
 
 def _mixed(todo: list[Case], where: Backend, seconds: float) -> list[dict[str, Any]]:
-    """Small operations in turn, as in a model: none finds its own instructions and tables in the nearest caches, which
-    it does when it is timed over and over."""
+    """Small operations in turn, each in a module of its own, as in a model: none finds its own instructions and tables
+    in the nearest caches, which it does when it is timed over and over."""
+
+    class Part(where.torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, call: Callable[..., Any]) -> None:
+            super().__init__()
+            self.call = call
+
+        def forward(self, *inputs: Any) -> Any:
+            return self.call(*inputs)
+
     rows = []
     for phase in PHASES:
         chosen = [c for c in todo if c.phase == phase and c.name in MIXED and c.dtype == todo[0].dtype]
         turns = [chosen[i] for i in smallest([c.name for c in chosen], [c.elements for c in chosen]).values()]
         time = timed(
-            _chain_of([case.make(where) for _ in range(_TURNS) for case in turns], phase, where), where, seconds
+            _chain_of(
+                [(Part(call), x) for _ in range(_TURNS) for call, x in (case.make(where) for case in turns)],
+                phase,
+                where,
+            ),
+            where,
+            seconds,
         )
         rows.append(
             {"kind": "mixed", "name": "mixed", "phase": phase, "dtype": todo[0].dtype, "elements": 0, "flops": 0,

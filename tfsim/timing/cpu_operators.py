@@ -62,10 +62,14 @@ class Cpu:
         if key not in self.device.memo:
             one = self.of("cpu_dispatch", CpuDispatchConstants, self.variant)
             times = {f.name: one.mixed * getattr(one, f.name) for f in fields(one) if f.name != "mixed"}
-            self.device.memo[key] = CpuDispatchConstants(**times, mixed=1)
+            self.device.memo[key] = CpuDispatchConstants(**times, mixed=one.mixed)
         found = self.device.memo[key]
         assert isinstance(found, CpuDispatchConstants)
         return found
+
+    def again(self, steps: Number) -> Number:
+        """What dispatch takes in a loop of ``steps``: the same few operations over and over, whose code stays near."""
+        return np.where(np.asarray(steps, float) > 1, 1 / self.dispatch.mixed, 1)
 
     @property
     def halves(self) -> Number:
@@ -94,7 +98,8 @@ class Cpu:
             cold=cold / kernels,
             evaluations=evaluations,
         )
-        return kernels * one
+        whole: Number = kernels * one
+        return whole
 
 
 def cpu_time(op: Operator, device: Device, facts: Machine, *, recorded: bool) -> Times | None:
@@ -121,7 +126,7 @@ def _matmul(cpu: Cpu, op: Operator) -> Times:
         one = cpu.product(op, d["m"], d["n"], d["k"] / steps)
         c = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
         added = cpu_memory_seconds(12 * d["m"] * d["n"], cpu.facts, c, elements=d["m"] * d["n"])
-        return steps * (one + added), steps * (launch + cpu.dispatch.pointwise)
+        return steps * (one + added), cpu.again(steps) * steps * (launch + cpu.dispatch.pointwise)
     return cpu.product(op, d["m"], d["n"], d["k"], d.get("copies")), launch
 
 
@@ -167,12 +172,12 @@ def _recurrent(cpu: Cpu, op: Operator) -> Times:
     steps = op.dims["steps"]
     sizes = op.dims["m"], op.dims["n"], op.dims["k"]
     one = np.where(np.asarray(steps) > 1, cpu.product(op, *sizes, 1), cpu.product(op, *sizes))
-    return steps * one, steps * cpu.dispatch.linear * cpu.halves
+    return steps * one, cpu.again(steps) * steps * cpu.dispatch.linear * cpu.halves
 
 
 def _cell(cpu: Cpu, op: Operator) -> Times:
     kernel = cpu.dispatch.pointwise if cpu.variant == "backward" else cpu.dispatch.chained
-    return cpu.passes(op), op.dims.get("passes", 1) * kernel
+    return cpu.passes(op), cpu.again(op.dims["steps"]) * op.dims.get("passes", 1) * kernel
 
 
 def _scan(cpu: Cpu, op: Operator) -> Times:
@@ -181,7 +186,7 @@ def _scan(cpu: Cpu, op: Operator) -> Times:
     if "d_state" not in d:
         return _pointwise(cpu, op)
     steps = d["length"]
-    launch = steps * (_SCAN_KERNELS * cpu.dispatch.pointwise + cpu.dispatch.product)
+    launch = cpu.again(steps) * steps * (_SCAN_KERNELS * cpu.dispatch.pointwise + cpu.dispatch.product)
     return cpu.passes(op), launch + _SCAN_SETUP * cpu.dispatch.pointwise
 
 
@@ -191,7 +196,7 @@ def _fourier(cpu: Cpu, op: Operator) -> Times:
     work = op.dims["transforms"] * n * np.log2(np.maximum(n, 2))
     backward = 2 if cpu.variant == "backward" else 1
     c = cpu.of("cpu_fft", CpuFftConstants, "fp32")
-    return cpu.passes(op) + backward * work * c.butterfly, cpu.dispatch.fft + op.dims["passes"] * cpu.dispatch.chained
+    return cpu.passes(op) + backward * work * c.butterfly, cpu.dispatch.fft + op.dims["passes"] * cpu.dispatch.pointwise
 
 
 def _norm(cpu: Cpu, op: Operator) -> Times:
@@ -259,5 +264,8 @@ _FORMULAS: dict[str, Callable[[Cpu, Operator], Times]] = {
     "cross_entropy": _loss,
     "embedding": _embedding,
     "optimizer": _optimizer,
-    **dict.fromkeys(("pointwise", "rotary", "stream_mix", "additive_scores", "state_step", "experts_move"), _pointwise),
+    **dict.fromkeys(
+        ("pointwise", "rotary", "stream_mix", "additive_scores", "state_step", "experts_move", "experts_route"),
+        _pointwise,
+    ),
 }
