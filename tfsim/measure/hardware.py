@@ -80,7 +80,7 @@ def _mixed(todo: list[Case], where: Backend, seconds: float) -> list[dict[str, A
     """Small operations in turn, each in a module of its own, as in a model: none finds its own instructions and tables
     in the nearest caches, which it does when it is timed over and over."""
 
-    class Part(where.torch.nn.Module):
+    class Part(where.torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self, call: Callable[..., Any]) -> None:
             super().__init__()
             self.call = call
