@@ -63,7 +63,7 @@ def _head(table: pd.DataFrame) -> str:
         "--c-means 6nd` gives the same fits.",
     )
     text = _paragraph(
-        "The text is a random language of 64 tokens (docs/measure.md) whose entropy is known:",
+        "The text is a random language of 256 tokens (docs/measure.md) whose entropy is known:",
         f"{source.entropy:.4f} nats per token given two tokens before it, {source.floor(LENGTH):.4f} as the models",
         f"see it, in sequences of {LENGTH}. No model can have a lower loss.",
     )
