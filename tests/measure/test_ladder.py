@@ -109,7 +109,7 @@ def test_the_plan_has_ten_sizes_at_each_of_three_budgets() -> None:
 
 def test_batches_grow_with_the_root_of_the_tokens() -> None:
     assert batch_of(4e6) == pytest.approx(2 * batch_of(1e6), rel=0.05)
-    assert batch_of(100) == 4 * LENGTH
+    assert batch_of(100) == 8 * LENGTH
     assert batch_of(1e7) % LENGTH == 0
 
 
@@ -187,10 +187,10 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytes
 def test_the_command_writes_what_fit_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="needs the extra tfsim[measure]")
     out = tmp_path / "runs.csv"
-    options = ["--sizes", "8,12", "--budgets", "2e8", "--workers", "1", "--json", "--out", str(out)]
+    options = ["--sizes", "6,8", "--budgets", "2e8", "--workers", "1", "--json", "--out", str(out)]
     assert main(["measure", "ladder", *options]) == 0
     told = json.loads(capsys.readouterr().out)
     rows = pd.read_csv(out)
     assert told["rows"] == rows.assign(group=rows["group"].map("{:.3g}".format)).to_dict("records")
-    assert list(rows["width"]) == [8, 12]
+    assert list(rows["width"]) == [6, 8]
     assert (rows["loss"] > told["floor"]).all()
