@@ -20,7 +20,7 @@ WIDTHS = (4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 BUDGETS = (5e9, 2e10, 8e10)  # FLOPs, 6 N D: minutes on two cores
 QUICK_WIDTHS = (8, 12, 16, 24, 32)
 QUICK_BUDGETS = (5e9, 2e10)
-RATIOS = (0.7, 700.0)  # tokens per parameter: about a factor of six in N to each side of the best
+RATIOS = (0.7, 700.0)  # tokens per parameter: about a factor of five in N to each side of the best
 
 LEARNING_RATE = 0.3  # times 1 / width
 _BATCH = 0.4  # times sqrt(D)
@@ -162,6 +162,6 @@ def batch_of(tokens: float) -> int:
     """Tokens of a step for a run of so many tokens: 0.4 sqrt(D) in whole sequences, at least eight.
 
     A critical batch grows as the loss falls (McCandlish et al. 2018, arXiv:1812.06162); sqrt(D) is near what Zhang et
-    al. 2024 (arXiv:2410.21676) measure, and the constant is this ladder's own sweep's (docs/measure.md).
+    al. 2024 (arXiv:2410.21676) measure, and the constant is that of sweeps (reports/measured/ladder.md).
     """
     return LENGTH * max(_FEWEST, round(_BATCH * math.sqrt(tokens) / LENGTH))
