@@ -18,8 +18,8 @@ HEADS = 2
 
 WIDTHS = (4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 BUDGETS = (5e9, 2e10, 8e10)  # FLOPs, 6 N D: minutes on two cores
-QUICK_WIDTHS = (8, 12, 16, 24, 32)
-QUICK_BUDGETS = (5e9, 2e10)
+QUICK_WIDTHS = (6, 8, 12, 16, 24)
+QUICK_BUDGETS = (4e9, 1.2e10)
 RATIOS = (0.7, 700.0)  # tokens per parameter: about a factor of five in N to each side of the best
 
 LEARNING_RATE = 0.3  # times 1 / width
