@@ -413,7 +413,7 @@ def draw(picture: Picture, rows: Rows) -> Any:
     """A row of panels of predicted over measured, three abreast."""
     from matplotlib.figure import Figure
 
-    from tfsim.plots.style import COLOURS
+    from tfsim.palette import COLOURS
 
     panels = list(rows.groupby(picture.panel))
     names = [] if picture.line is None else sorted(rows[picture.line].astype(str).unique())

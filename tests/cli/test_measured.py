@@ -57,7 +57,9 @@ def test_a_count_that_is_not_equal_is_shown(
 
 def test_a_users_own_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Any specification, and only the columns that are needed."""
-    own = pd.DataFrame([{"model": "gpt2", "phase": "train", "batch": 1, "seq_len": 8, "time_s": 0.1, "flops": 1}])
+    own = pd.DataFrame(
+        [{"model": "gpt2-medium", "phase": "train", "batch": 1, "seq_len": 8, "time_s": 0.1, "flops": 1}]
+    )
     (wrong,) = json.loads(text_of([*VALIDATE, write(own, tmp_path), "--json"], capsys))["counts"]["unequal"]
     assert wrong["predicted"] > 1e8
 

@@ -95,7 +95,7 @@ def test_every_operator_takes_time_and_the_parts_are_the_whole(profile_path: Pat
     system = load_system(profile_path)
     for phase in ("forward", "forward_backward", "decode"):
         new, before = (1, 32) if phase == "decode" else (64, 0)
-        counts = tfsim.count("gpt2", batch=1, seq_len=new, past_len=before, phase=phase, dtype="fp32")
+        counts = tfsim.count(tfsim.load_model("gpt2"), batch=1, seq_len=new, past_len=before, phase=phase, dtype="fp32")
         for _, _, op in counts.operators:
             if op.comm is None:
                 time = operator_time(op, system, software("eager"), Groups())
@@ -108,7 +108,11 @@ def test_an_unrecorded_pass_is_dispatched_faster(profile_path: Path) -> None:
     import tfsim
 
     system = load_system(profile_path)
-    op = next(op for *_, op in tfsim.count("gpt2", batch=1, seq_len=8, dtype="fp32").operators if op.kind == "matmul")
+    op = next(
+        op
+        for *_, op in tfsim.count(tfsim.load_model("gpt2"), batch=1, seq_len=8, dtype="fp32").operators
+        if op.kind == "matmul"
+    )
     times = [operator_time(op, system, software("eager"), Groups(), recorded=r).launch for r in (False, True)]
     assert 0 < times[0] < times[1]
 

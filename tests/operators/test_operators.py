@@ -26,7 +26,9 @@ def test_linear() -> None:
     assert [w.elements for w in op.weights] == [24, 6]
     assert op.bytes_moved == 2 * (10 * 4 + 10 * 6 + 24 + 6)
     assert [t.name for t in op.saves] == ["x"]
-    to_input, to_weight = backward([op], BF16)
+    to_input, to_weight, to_bias = backward([op], BF16)
+    assert to_bias.flops == 0 and to_bias.bytes_moved == 2 * (10 * 6 + 6)  # eager: a sum over rows of its own
+    assert len(backward([op], Style("bf16", "fused"))) == 2
     assert to_input.flops == to_weight.flops == op.flops
     assert (to_input.dims["n"], to_input.dims["k"]) == (4, 6)
     assert (to_weight.dims["m"], to_weight.dims["n"], to_weight.dims["k"]) == (6, 4, 10)

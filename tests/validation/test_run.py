@@ -33,11 +33,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_published_times_are_met() -> None:
-    """Ten rows: half of them within 12 %, all within 40 %."""
+    """Ten rows: half of them within 8 %, all within 50 % (a narrow product whose activations stay in the cache)."""
     rows = predict(GEMM, gemm())
     assert (rows["skipped"] == "").all()
     error = (rows["predicted"] / rows["time_s"] - 1).abs()
-    assert error.median() < 0.12 and error.max() < 0.4
+    assert error.median() < 0.08 and error.max() < 0.5
     large = 2 * rows["m"] * rows["n"] * rows["k"] > 1e11
     assert large.sum() == 3 and error[large].max() < 0.15
     assert (rows["baseline"] < rows["predicted"]).all()

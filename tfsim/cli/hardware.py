@@ -104,6 +104,9 @@ def _print(hardware: "Device | System") -> None:
     table(["figure", "value", "source"], figure_rows(hardware))
     if not isinstance(hardware, System):
         _print_kernel_times(hardware)
+    elif hardware.device.profile.calibration:  # a machine measured on the spot: its device has no file of its own
+        table(["figure", "value", "source"], figure_rows(hardware.device), title=hardware.device.name)
+        _print_kernel_times(hardware.device)
     prices = price_rows(hardware)
     if prices:
         table(["price", "term", "provider", "date", "note"], prices, title="Prices (dollars per device)")

@@ -259,7 +259,7 @@ def _others(dtype: str, quick: bool) -> Iterator[Case]:
 def _then(where: Backend, layer: Any, last: Callable[[Any], Any]) -> Any:
     """A module that runs ``layer`` and then ``last``."""
 
-    class Then(where.torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Then(where.torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.layer = layer

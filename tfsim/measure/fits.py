@@ -106,7 +106,7 @@ def _fitted(
     machine: Machine,
 ) -> dict[str, Any]:
     measured: Array = rows["time_s"].to_numpy(float)
-    dispatch: Array = overhead.to_numpy(float)
+    dispatch: Array = np.asarray(overhead, float)
 
     def predicted(values: Any, index: NDArray[np.int64]) -> Array:
         return dispatch[index] + seconds(rows.iloc[index], machine, values)
@@ -227,9 +227,10 @@ def _fft_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
     batch, channels, length = (rows[name].to_numpy(float) for name in ("batch", "channels", "length"))
     n = 2 * length
     work: Array = (2 * batch + 1) * channels * n * np.log2(n) * np.where(rows["phase"] == "backward", 2, 1)
-    return work * c.butterfly
+    time: Array = work * c.butterfly
+    return time
 
 
 def _conv_seconds(rows: pd.DataFrame, machine: Machine, c: Any) -> Array:
-    each = np.where(rows["phase"] == "backward", c.gradient, c.element)
-    return rows["elements"].to_numpy(float) * each
+    time: Array = rows["elements"].to_numpy(float) * np.where(rows["phase"] == "backward", c.gradient, c.element)
+    return time

@@ -80,7 +80,7 @@ def _mixed(todo: list[Case], where: Backend, seconds: float) -> list[dict[str, A
     """Small operations in turn, each in a module of its own, as in a model: none finds its own instructions and tables
     in the nearest caches, which it does when it is timed over and over."""
 
-    class Part(where.torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Part(where.torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self, call: Callable[..., Any]) -> None:
             super().__init__()
             self.call = call
@@ -153,7 +153,7 @@ def _backward(made: list[Made], torch: Any) -> Callable[[], object]:
     """The backward pass of all copies, from one root that hands each its gradient to one end that drops those of the
     inputs: as inside a model, where an input is another operation's result. Parameters keep theirs, as in a step."""
 
-    class Ends(torch.autograd.Function):  # type: ignore[misc]
+    class Ends(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, leaf: Any, *inputs: Any) -> Any:
             return tuple(x.clone() for x in inputs)
@@ -162,7 +162,7 @@ def _backward(made: list[Made], torch: Any) -> Callable[[], object]:
         def backward(ctx: Any, *gradients: Any) -> Any:
             return (None,) * (1 + len(gradients))
 
-    class Root(torch.autograd.Function):  # type: ignore[misc]
+    class Root(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *outputs: Any) -> Any:
             ctx.gradients = tuple(torch.ones_like(y) for y in outputs)

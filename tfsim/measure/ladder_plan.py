@@ -12,19 +12,19 @@ from tfsim.measure.ladder_source import VOCABULARY
 from tfsim.models.counts import count
 from tfsim.models.spec import ModelSpec
 
-LENGTH = 32  # tokens of a sequence: the source looks back two, so more would only cost attention
+LENGTH = 16  # tokens of a sequence: the source looks back two, so more would only cost attention
 LAYERS = 2
 HEADS = 2
 
-WIDTHS = (8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96)
-BUDGETS = (2e10, 8e10, 3.2e11)  # FLOPs, 6 N D: minutes on two cores
-QUICK_WIDTHS = (12, 20, 32, 48, 64)
-QUICK_BUDGETS = (8e9, 2.4e10)
-RATIOS = (0.7, 700.0)  # tokens per parameter: about a factor of six in N to each side of the best
+WIDTHS = (4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+BUDGETS = (5e9, 2e10, 8e10)  # FLOPs, 6 N D: minutes on two cores
+QUICK_WIDTHS = (6, 8, 12, 16, 24)
+QUICK_BUDGETS = (4e9, 1.2e10)
+RATIOS = (0.7, 700.0)  # tokens per parameter: about a factor of five in N to each side of the best
 
 LEARNING_RATE = 0.3  # times 1 / width
 _BATCH = 0.4  # times sqrt(D)
-_FEWEST = 4  # sequences of a step; fewer only keep the processor waiting for the next kernel
+_FEWEST = 8  # sequences of a step; fewer only keep the processor waiting for the next kernel
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,9 @@ def plan(
 
 
 def batch_of(tokens: float) -> int:
-    """Tokens of a step for a run of so many tokens: 0.4 sqrt(D) in whole sequences, at least four.
+    """Tokens of a step for a run of so many tokens: 0.4 sqrt(D) in whole sequences, at least eight.
 
     A critical batch grows as the loss falls (McCandlish et al. 2018, arXiv:1812.06162); sqrt(D) is near what Zhang et
-    al. 2024 (arXiv:2410.21676) measure, and the constant is this ladder's own sweep's (docs/measure.md).
+    al. 2024 (arXiv:2410.21676) measure, and the constant is that of sweeps (reports/measured/ladder.md).
     """
     return LENGTH * max(_FEWEST, round(_BATCH * math.sqrt(tokens) / LENGTH))

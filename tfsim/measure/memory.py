@@ -37,7 +37,7 @@ def peak_bytes(step: Steps, where: Backend) -> int:
     return peak
 
 
-class LiveTensors(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+class LiveTensors(TorchDispatchMode):
     """Follows every storage that operators return until it is freed: ``peak`` bytes at once, those ``held`` before
     included."""
 

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from tfsim.plots.style import COLOURS, INK, house_style
+from tfsim.palette import COLOURS
+from tfsim.plots.style import INK, house_style
 from tfsim.units import format_bytes, format_time
 
 _PHASES = {"forward": ("forward pass", "o"), "train": ("training step", "s"), "decode": ("decode step", "^")}

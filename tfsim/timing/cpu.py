@@ -110,14 +110,14 @@ class CpuMemoryConstants:
 
 @dataclass(frozen=True, slots=True)
 class CpuMatmulConstants:
-    """Matrix products. ``compute``: achieved fraction of the peak once operands are packed; ``weight``, ``input``,
+    """Matrix products. ``compute``: achieved fraction of the peak once operands are packed; ``weight``, ``activation``,
     ``output``: seconds per element that one core takes to pack and to write; ``fork``: what sharing a product among the
     cores costs; ``vector``: bytes/s of a matrix that meets a single row or column and is not packed, ``warm_vector``:
     of one that is an activation."""
 
     compute: float = constant(0.95, 0.05, 1)
     weight: float = constant(1e-9, 1e-12, 1e-7, unit="s")
-    input: float = constant(5e-10, 1e-12, 1e-7, unit="s")
+    activation: float = constant(5e-10, 1e-12, 1e-7, unit="s")
     output: float = constant(5e-10, 1e-12, 1e-7, unit="s")
     fork: float = constant(5e-6, 1e-8, 1e-3, unit="s")
     vector: float = constant(1e10, 1e8, 1e12, unit="bytes/s")
@@ -183,9 +183,9 @@ def cpu_matmul_seconds(
     Raises InputError for a format the device lacks.
     """
     m, n, k, many = (np.asarray(x, float) for x in (m, n, k, 1 if copies is None else copies))
-    pack, stream = (c.weight, c.vector) if copies is None else (c.input, c.warm_vector)
+    pack, stream = (c.weight, c.vector) if copies is None else (c.activation, c.warm_vector)
     compute = 2 * m * n * k / (machine.peak(dtype) / machine.cores * c.compute)
-    alone = many * (compute + n * k * pack + m * k * c.input + m * n * c.output)
+    alone = many * (compute + n * k * pack + m * k * c.activation + m * n * c.output)
     blocked = np.minimum(alone, alone / machine.cores + c.fork)
     streamed = many * np.maximum(2 * m * n * k / machine.peak(dtype), 4 * np.maximum(n, m) * k / stream)
     time: Array = np.where((m == 1) | (n == 1), streamed, blocked)

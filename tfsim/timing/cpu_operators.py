@@ -37,7 +37,7 @@ Times = tuple[Number, Number]
 
 _EXPERT_KERNELS = 2  # for each of an expert's products: finding, gathering, weighting and adding its rows
 _CACHE_KERNELS = 6  # of a step with a cache: slices of it, the copies into them, the views that attention reads
-_SCAN_KERNELS = 8  # of a step of a selective scan: slices of decay, input and C, their product and sum, the result
+_SCAN_KERNELS = 4  # of a step of a selective scan: views of what it reads and writes, a product, a sum
 _SCAN_SETUP = 12  # before and after its steps: exponentials, outer products, the stack, the skip, the gate
 # One torch operation each: what its dispatch is called
 _SINGLE = {"softmax": "softmax", "cross_entropy": "loss", "embedding": "embedding"}
@@ -62,10 +62,14 @@ class Cpu:
         if key not in self.device.memo:
             one = self.of("cpu_dispatch", CpuDispatchConstants, self.variant)
             times = {f.name: one.mixed * getattr(one, f.name) for f in fields(one) if f.name != "mixed"}
-            self.device.memo[key] = CpuDispatchConstants(**times, mixed=1)
+            self.device.memo[key] = CpuDispatchConstants(**times, mixed=one.mixed)
         found = self.device.memo[key]
         assert isinstance(found, CpuDispatchConstants)
         return found
+
+    def again(self, steps: Number) -> Number:
+        """What dispatch takes in a loop of ``steps``: the same few operations over and over, whose code stays near."""
+        return np.where(np.asarray(steps, float) > 1, 1 / self.dispatch.mixed, 1)
 
     @property
     def halves(self) -> Number:
@@ -94,7 +98,8 @@ class Cpu:
             cold=cold / kernels,
             evaluations=evaluations,
         )
-        return kernels * one
+        whole: Number = kernels * one
+        return whole
 
 
 def cpu_time(op: Operator, device: Device, facts: Machine, *, recorded: bool) -> Times | None:
@@ -121,7 +126,7 @@ def _matmul(cpu: Cpu, op: Operator) -> Times:
         one = cpu.product(op, d["m"], d["n"], d["k"] / steps)
         c = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
         added = cpu_memory_seconds(12 * d["m"] * d["n"], cpu.facts, c, elements=d["m"] * d["n"])
-        return steps * (one + added), steps * (launch + cpu.dispatch.pointwise)
+        return steps * (one + added), cpu.again(steps) * steps * (launch + cpu.dispatch.pointwise)
     return cpu.product(op, d["m"], d["n"], d["k"], d.get("copies")), launch
 
 
@@ -167,31 +172,22 @@ def _recurrent(cpu: Cpu, op: Operator) -> Times:
     steps = op.dims["steps"]
     sizes = op.dims["m"], op.dims["n"], op.dims["k"]
     one = np.where(np.asarray(steps) > 1, cpu.product(op, *sizes, 1), cpu.product(op, *sizes))
-    return steps * one, steps * cpu.dispatch.linear * cpu.halves
+    return steps * one, cpu.again(steps) * steps * cpu.dispatch.linear * cpu.halves
 
 
 def _cell(cpu: Cpu, op: Operator) -> Times:
     kernel = cpu.dispatch.pointwise if cpu.variant == "backward" else cpu.dispatch.chained
-    return cpu.passes(op), op.dims.get("passes", 1) * kernel
+    return cpu.passes(op), cpu.again(op.dims["steps"]) * op.dims.get("passes", 1) * kernel
 
 
 def _scan(cpu: Cpu, op: Operator) -> Times:
-    """A selective scan step by step: of each step's slices two products with the state, a sum and a product with C.
-
-    torch's gradient of a slice is a tensor of the whole size, zero elsewhere: each step writes two of them and adds
-    them to the sum so far, so that a backward pass moves length times the whole.
-    """
+    """A selective scan step by step: a product with the state, a sum, and a matrix product with C."""
     d = op.dims
     if "d_state" not in d:
         return _pointwise(cpu, op)
     steps = d["length"]
-    launch = steps * (_SCAN_KERNELS * cpu.dispatch.pointwise + cpu.dispatch.product)
-    seconds = cpu.passes(op)
-    if cpu.variant == "backward":
-        whole = 4 * d["batch"] * d["length"] * d["channels"] * d["d_state"]
-        c = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
-        seconds = seconds + steps * 2 * cpu_memory_seconds(4 * whole, cpu.facts, c, elements=whole / 4)
-    return seconds, launch + _SCAN_SETUP * cpu.dispatch.pointwise
+    launch = cpu.again(steps) * steps * (_SCAN_KERNELS * cpu.dispatch.pointwise + cpu.dispatch.product)
+    return cpu.passes(op), launch + _SCAN_SETUP * cpu.dispatch.pointwise
 
 
 def _fourier(cpu: Cpu, op: Operator) -> Times:
@@ -200,7 +196,7 @@ def _fourier(cpu: Cpu, op: Operator) -> Times:
     work = op.dims["transforms"] * n * np.log2(np.maximum(n, 2))
     backward = 2 if cpu.variant == "backward" else 1
     c = cpu.of("cpu_fft", CpuFftConstants, "fp32")
-    return cpu.passes(op) + backward * work * c.butterfly, cpu.dispatch.fft + op.dims["passes"] * cpu.dispatch.chained
+    return cpu.passes(op) + backward * work * c.butterfly, cpu.dispatch.fft + op.dims["passes"] * cpu.dispatch.pointwise
 
 
 def _norm(cpu: Cpu, op: Operator) -> Times:
@@ -268,5 +264,8 @@ _FORMULAS: dict[str, Callable[[Cpu, Operator], Times]] = {
     "cross_entropy": _loss,
     "embedding": _embedding,
     "optimizer": _optimizer,
-    **dict.fromkeys(("pointwise", "rotary", "stream_mix", "additive_scores", "state_step", "experts_move"), _pointwise),
+    **dict.fromkeys(
+        ("pointwise", "rotary", "stream_mix", "additive_scores", "state_step", "experts_move", "experts_route"),
+        _pointwise,
+    ),
 }

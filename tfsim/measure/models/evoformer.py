@@ -135,12 +135,12 @@ class Evoformer(Measured):
         msa = torch.randn(size.batch, size.encoder_len, n, self.spec.d_model)
         return (msa, torch.randn(size.batch, n, n, self.d_pair)), ()
 
-    def forward(self, msa: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def forward(self, msa: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
         for block in self.blocks:
             msa, pair = block(msa, pair)
         return self.single(msa[:, 0]), pair
 
-    def loss(self, output: tuple[Tensor, Tensor], *targets: Tensor) -> Tensor:  # type: ignore[override]
+    def loss(self, output: tuple[Tensor, Tensor], *targets: Tensor) -> Tensor:
         """A sum of squares of both results stands for what reads them."""
         single, pair = output
         return single.float().pow(2).mean() + pair.float().pow(2).mean()

@@ -13,14 +13,16 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from tfsim.measure.models.base import Decoder, FeedForward, Size, heads_first, heads_joined
-from tfsim.models.spec import Attention, DenseFFN, ModelSpec
+from tfsim.models.spec import Attention, Block, DenseFFN, ModelSpec
 
 
-class Block(nn.Module):
+class Layer(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
-    def __init__(self, width: int, mixer: Attention, ffn: DenseFFN) -> None:
+    def __init__(self, width: int, block: Block) -> None:
         super().__init__()
+        mixer, ffn = block.mixer, block.ffn
+        assert isinstance(mixer, Attention) and isinstance(ffn, DenseFFN)
         self.heads = mixer.n_heads
         self.input_norm, self.ffn_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv = nn.Linear(width, 3 * width)
@@ -45,8 +47,7 @@ class GPT2(Decoder):
         assert spec.positions is not None
         self.embed_token = nn.Embedding(spec.vocab_size, spec.d_model)
         self.embed_pos = nn.Embedding(spec.positions.n_positions, spec.d_model)
-        made = (spec.blocks[name] for name in spec.layer_blocks)
-        self.blocks = nn.ModuleList(Block(spec.d_model, block.mixer, block.ffn) for block in made)
+        self.blocks = nn.ModuleList(Layer(spec.d_model, spec.blocks[name]) for name in spec.layer_blocks)
         self.final_norm = nn.LayerNorm(spec.d_model)
 
     def embed(self, ids: Tensor, past_len: int = 0) -> Tensor:

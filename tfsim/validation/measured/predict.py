@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class Case:
     recompute: str
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Case:
+    def of(cls, row: Mapping[Hashable, Any]) -> Case:
         """The case of a row of ``read_runs``."""
         return cls(**{name: row[name] for name in cls.__dataclass_fields__})
 

@@ -17,6 +17,8 @@ MODES = ("eager", "compile")
 NEEDED = (*CASE, "time_s")
 NUMBERS = (*SIZES, *COUNTS, "peak_memory_bytes", "time_s", "spread")
 
+_WORDS = {"mode": "eager", "error": "", "attention": "fused", "recompute": "none"}
+
 
 def read_runs(path: str | Path) -> pd.DataFrame:
     """The rows of a file of measured runs; columns that it lacks are empty (a missing ``mode`` is eager, missing
@@ -30,11 +32,9 @@ def read_runs(path: str | Path) -> pd.DataFrame:
         raise InputError(f"--data: {path}: cannot read as CSV: {str(error).splitlines()[0]}") from None
     if missing := [name for name in (*NEEDED[:4], "time_s") if name not in frame]:
         raise InputError(f"--data: {path}: no column {missing[0]!r}; needed are {', '.join(NEEDED)}")
-    frame = frame.reindex(columns=[*frame.columns, *(n for n in (*CASE, *NUMBERS, "mode", "error") if n not in frame)])
-    frame["mode"] = frame["mode"].fillna("eager")
-    frame["error"] = frame["error"].fillna("")
-    frame["attention"] = frame["attention"].fillna("fused") if "attention" in frame else "fused"
-    frame["recompute"] = frame["recompute"].fillna("none") if "recompute" in frame else "none"
+    frame = frame.reindex(columns=[*frame.columns, *(n for n in dict.fromkeys((*CASE, *NUMBERS)) if n not in frame)])
+    for column, usual in _WORDS.items():  # an empty column is read as one of numbers
+        frame[column] = frame[column].astype(object).fillna(usual) if column in frame else usual
     frame[["past_len", "encoder_len"]] = frame[["past_len", "encoder_len"]].fillna(0)
     for column in NUMBERS:
         wrong = frame.index[frame[column].notna() & pd.to_numeric(frame[column], errors="coerce").isna()]

@@ -81,7 +81,7 @@ def validate_measured(
     specs = {name: models(str(name)) for name in frame["model"].unique()}
     lines: list[dict[str, Any]] = []
     for index, row in frame.iterrows():
-        model, case = specs[row["model"]], Case.of(row)
+        model, case = specs[row["model"]], Case.of(row.to_dict())
         common = {name: row[name] for name in _COLUMNS if name in row} | {"file": Path(data).name, "row": index}
         common["device"] = row.get("device", "") if system is None else system.device.name
         lines += [common | line for line in _counts(row, model, case)]
