@@ -103,7 +103,7 @@ def band(
     the exponent a of N_opt ~ C^a alone gets ln N = ln N_opt + z se(a) |ln C/C0|, C0 the geometric middle of the budgets
     it was fitted on, and D by C = 6ND: a normal approximation, too narrow near C0, for `compute` alone. Errors of A, B,
     alpha and beta without their covariance give no band: taken as independent they widen N of the default law at
-    5.76e23 FLOPs from 57-98e9 to 14-397e9.
+    5.76e23 FLOPs from 58-98e9 to 14-397e9.
 
     Raises: InputError, with the reason for a law that has no band (why_no_band).
     """
