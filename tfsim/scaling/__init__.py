@@ -9,13 +9,12 @@
 from tfsim.scaling.allocation import (
     Allocation,
     BowlPoint,
-    Comparison,
     best_bits,
     bowl,
-    compare_laws,
     optimal,
 )
 from tfsim.scaling.bands import SHARES, Band, Range, Spread, band, spread, spread_over, why_no_band
+from tfsim.scaling.compare import Comparison, compare_laws
 from tfsim.scaling.conventions import (
     PARAMETER_COUNTS,
     PF_DAY,

@@ -14,7 +14,8 @@ from statistics import NormalDist
 import numpy as np
 
 from tfsim.errors import InputError, quote
-from tfsim.scaling.allocation import Comparison, allocate, budget_of, optimal, same_counts
+from tfsim.scaling.allocation import allocate, budget_of, optimal, same_counts
+from tfsim.scaling.compare import Comparison
 from tfsim.scaling.conventions import positive
 from tfsim.scaling.laws import CURVES, DEFAULT, TRACKS, Law, curve_of, law
 from tfsim.scaling.surface import Surface
