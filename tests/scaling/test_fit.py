@@ -285,6 +285,29 @@ def test_loss_that_rises_with_size() -> None:
         fit({**columns, "loss": 0.5 * columns["N"] ** 0.1 * (1 + 1e-3 * np.sin(columns["D"]))}, "power-n")
 
 
+# Cerebras-GPT 111M to 13B: parameters less embeddings, tokens, loss on the Pile (arXiv:2304.03208, Tables 1 and 8)
+CEREBRAS = {
+    "N": np.array([70_880_256, 199_069_184, 509_970_432, 1_208_602_624, 2_517_652_480, 6_444_163_072, 12_585_584_640]),
+    "D": np.array([2.22092e9, 5.11908e9, 1.180611e10, 2.631342e10, 5.303019e10, 1.3316686e11, 2.5706742e11]),
+    "loss": np.array([2.608, 2.349, 2.181, 1.997, 1.834, 1.704, 1.572]),
+}
+
+
+@pytest.mark.parametrize("count", [6, 7])
+@pytest.mark.parametrize("delta", [1e-3, 1e-2, 1.0])
+def test_a_floor_below_zero_is_named(count: int, delta: float) -> None:
+    """These losses bend the other way: the best E is -0.06 (six runs) or -0.94 (seven), by a simplex over E too."""
+    runs = {name: CEREBRAS[name][:count] for name in ("N", "loss")}
+    with pytest.raises(InputError, match=r"E comes out at 0.*choose form 'power-n'"):
+        fit(runs, "power-floor-n", delta=delta)
+    assert fit(runs, "power-n", delta=delta).alpha == pytest.approx(0.0960, abs=0.002)
+
+
+def test_an_exponent_without_end_is_named() -> None:
+    with pytest.raises(InputError, match="alpha grows without end: the term of N is about the smallest N alone"):
+        fit(CEREBRAS)
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), n=st.integers(4, 30), form=st.sampled_from(sorted(FORMS)))
 def test_losses_without_sense_are_fitted_or_refused(seed: int, n: int, form: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tfsim
 from tfsim import scaling
 from tfsim.scaling import optimal
 
@@ -288,6 +289,36 @@ def test_kaplan_tokens_are_counted_at_the_critical_batch() -> None:
     c = 1e21
     n = optimal("kaplan", compute=c).parameters
     assert 6 * n * scaling.recipe("kaplan-optimal-tokens", compute=c) / c == pytest.approx(1.81, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("law", "n", "d"),
+    [
+        ("porian-kaplan", 6.434e07, 4.145e09),
+        ("porian-head", 9.094e07, 2.932e09),
+        ("porian-warmup", 1.336e08, 1.996e09),
+        ("porian-cosine", 1.298e08, 2.055e09),
+        ("porian-tuned", 1.28e08, 2.083e09),
+        ("porian-kaplan-owt2", 6.738e07, 3.958e09),
+        ("porian-tuned-owt2", 1.209e08, 2.205e09),
+        ("porian-tuned-attention", 1.435e08, 1.858e09),
+        ("porian-tuned-kaplan-count", 8.888e07, 3e09),
+    ],
+)
+def test_porian_arms_at_one_budget(law: str, n: float, d: float) -> None:
+    """The released optimum of each arm at 1.6e18 FLOPs (formll repository, summary frames); they scatter by a tenth."""
+    best = optimal(law, compute=1.6e18)
+    assert best.parameters == pytest.approx(n, rel=0.12)
+    assert best.tokens == pytest.approx(d, rel=0.12)
+
+
+def test_porian_counts_attention_in_n() -> None:
+    """C / 6ND is 1.000 in every row of the arm that counts attention: its N is FLOPs per token / 6."""
+    best = optimal("porian-tuned-attention", compute=1e21)
+    assert 6 * best.parameters * best.tokens == pytest.approx(1e21)
+    sized = tfsim.size(1e21, law="porian-tuned-attention")
+    assert sized.tokens == pytest.approx(best.tokens, rel=0.02)
+    assert float(sized.shape.exact_flops_per_token) == pytest.approx(6 * best.parameters, rel=0.02)
 
 
 def test_cerebras_13b_from_the_smaller_models() -> None:

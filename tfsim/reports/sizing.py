@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from tfsim.training import TrainingEstimate
 
 # One or two of each kind of law, for a screen; a report shows all.
-COUNTS = {"compute_per_6d": "C / 6D", "flops_per_token_by_6": "M / 6"}  # no parameters, but what stands for them
+COUNTS = {  # no parameters, but what stands for them
+    "compute_per_6d": "C / 6D",
+    "flops_per_token_by_6": "M / 6",
+    "exact_flops_per_token_by_6": "exact C / 6D",
+}
 SHOWN_LAWS = ("besiroglu-2024", "chinchilla-1", "chinchilla-3", "muennighoff-2023", "porian-tuned", "llama-3",
               "deepseek-2024", "minicpm-2024", "kaplan")  # fmt: skip
 

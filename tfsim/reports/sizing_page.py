@@ -147,6 +147,7 @@ def sizing_terms(e: SizingEstimate) -> dict[str, str]:
         "active": "the parameters that a token uses, both tables included",
         "active_non_embedding": "the parameters that a token uses, without the tables",
         "compute_per_6d": "C / 6D: what the training FLOPs imply",
+        "exact_flops_per_token_by_6": "exact C / 6D, attention and head counted",
         "flops_per_token_by_6": "M / 6, M the FLOPs per token without the tables (DeepSeek)",
         "not_stated": "not said by its source",
     }

@@ -9,13 +9,12 @@
 from tfsim.scaling.allocation import (
     Allocation,
     BowlPoint,
-    Comparison,
     best_bits,
     bowl,
-    compare_laws,
     optimal,
 )
 from tfsim.scaling.bands import SHARES, Band, Range, Spread, band, spread, spread_over, why_no_band
+from tfsim.scaling.compare import Comparison, compare_laws
 from tfsim.scaling.conventions import (
     PARAMETER_COUNTS,
     PF_DAY,
@@ -37,15 +36,17 @@ from tfsim.scaling.law_files import law_text, read_law
 from tfsim.scaling.laws import (
     DEFAULT,
     Law,
-    critical_batch,
     curve_of,
+    law,
+    list_laws,
+    loss,
+)
+from tfsim.scaling.quantities import (
+    critical_batch,
     downstream_error,
     effective_parameters,
     fewest_steps,
-    law,
     least_compute,
-    list_laws,
-    loss,
     quantization_loss,
     recipe,
     routed_loss,

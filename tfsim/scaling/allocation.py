@@ -1,4 +1,4 @@
-"""The best model under a budget: N, D and loss by a law, how flat the optimum is, and what other laws say."""
+"""The best model under a budget: N, D and loss by a law, and how flat the optimum is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tfsim.scaling.conventions import MOST, positive, typical_total
 from tfsim.scaling.laws import (
     CURVES,
     DEFAULT,
-    FORMS,
     TRACKS,
     Law,
     curve_of,
@@ -74,15 +73,6 @@ class Allocation:
     @property
     def convention(self) -> str:
         return self.law.convention
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The default law's answer beside those of every law that applies; the rest by name with the reason."""
-
-    default: Allocation
-    others: tuple[Allocation, ...]
-    left_out: Mapping[str, str]
 
 
 def optimal(
@@ -392,35 +382,3 @@ def best_bits(name: object = "kumar-2024") -> float:
         at_a, at_b = (effective_share(chosen, (p, p, p)) / p for p in (a, b))
         low, high = (low, b) if at_a > at_b else (a, high)
     return (low + high) / 2
-
-
-def compare_laws(compute: object, *, default: object = DEFAULT, c_means: str = "6nd", **facts: object) -> Comparison:
-    """The default law at a budget beside every text law that applies to it.
-
-    Laws that count C otherwise than `c_means` are left out with the reason (convert_compute and ask again), as
-    are those whose facts (experts, granularity, sparsity, bits) are not given; a dense model is experts=1.
-
-    Raises: InputError.
-    """
-    budget = as_number(compute, "compute", at_least=1, at_most=MOST)
-    first = law(default)
-    answers: dict[str, Allocation] = {}
-    left_out: dict[str, str] = {}
-    facts.setdefault("experts", 1)
-    for name in dict.fromkeys([first.name, *list_laws()]):
-        entry = first if name == first.name else law(name)
-        wanted = [fact for fact in FORMS[entry.form].facts if fact != "unique_tokens"]
-        missing = [fact for fact in wanted if facts.get(fact) is None]
-        if entry.form not in (*CURVES, *TRACKS):
-            continue
-        if entry.domain != "text":
-            left_out[name] = f"is about {entry.domain}"
-        elif entry.c != c_means:
-            left_out[name] = f"counts C as {entry.c}"
-        elif missing:
-            left_out[name] = f"needs {', '.join(missing)}"
-        else:
-            answers[name] = optimal(entry, compute=budget, **{fact: facts[fact] for fact in wanted})  # type: ignore[arg-type]
-    if first.name not in answers:
-        raise InputError(f"default: law {first.name} does not apply: {left_out.get(first.name, 'gives no allocation')}")
-    return Comparison(answers.pop(first.name), tuple(answers.values()), left_out)

@@ -14,7 +14,8 @@ from statistics import NormalDist
 import numpy as np
 
 from tfsim.errors import InputError, quote
-from tfsim.scaling.allocation import Comparison, allocate, budget_of, optimal, same_counts
+from tfsim.scaling.allocation import allocate, budget_of, optimal, same_counts
+from tfsim.scaling.compare import Comparison
 from tfsim.scaling.conventions import positive
 from tfsim.scaling.laws import CURVES, DEFAULT, TRACKS, Law, curve_of, law
 from tfsim.scaling.surface import Surface
@@ -103,7 +104,7 @@ def band(
     the exponent a of N_opt ~ C^a alone gets ln N = ln N_opt + z se(a) |ln C/C0|, C0 the geometric middle of the budgets
     it was fitted on, and D by C = 6ND: a normal approximation, too narrow near C0, for `compute` alone. Errors of A, B,
     alpha and beta without their covariance give no band: taken as independent they widen N of the default law at
-    5.76e23 FLOPs from 57-98e9 to 14-397e9.
+    5.76e23 FLOPs from 58-98e9 to 14-397e9.
 
     Raises: InputError, with the reason for a law that has no band (why_no_band).
     """

@@ -16,7 +16,7 @@ import numpy as np
 from tfsim.errors import InputError, choice, quote
 from tfsim.plain import plain_fields
 from tfsim.scaling.conventions import positive
-from tfsim.scaling.fit_minimise import _LOGS, STATIONARY, THETA, Problem, minimise, starts, surface
+from tfsim.scaling.fit_minimise import _LOGS, STATIONARY, STEEPEST, THETA, Problem, minimise, starts, surface
 from tfsim.scaling.fit_runs import Runs, read_runs
 from tfsim.scaling.surface import Surface
 from tfsim.units import Array
@@ -54,11 +54,12 @@ class Form:
 
 def _forms() -> dict[str, Form]:
     hoffmann, kaplan = "arXiv:2203.15556, eq. 2", "arXiv:2001.08361"
+    in_tokens = f"{kaplan}, eq. 1.6, with tokens in place of its steps"
     both = ("N", "D")
     forms = [
         Form("chinchilla", "L = E + A/N^alpha + B/D^beta", both, ("A", "B", "E", "alpha", "beta"), hoffmann),
         Form("chinchilla-outer", "L = E + (A/N^alpha + B/D^beta)^gamma", both, THETA, "arXiv:2510.02228"),
-        Form("no-floor", "L = A/N^alpha + B/D^beta", both, ("A", "B", "alpha", "beta"), f"{kaplan}, eq. 1.6"),
+        Form("no-floor", "L = A/N^alpha + B/D^beta", both, ("A", "B", "alpha", "beta"), in_tokens),
         Form("kaplan", "L = (A/N^alpha + B/D)^gamma", both, ("A", "B", "alpha", "gamma"), f"{kaplan}, eq. 1.5"),
     ]
     for x in ("N", "D", "C"):
@@ -265,6 +266,8 @@ def fit(
     best = int(np.argmin(minimum.objective))
     least = float(minimum.objective[best])
     residuals = surface(minimum.theta[best], problem.x, problem.y) - problem.log_loss
+    if minimum.gradient[best] > STATIONARY and _needless_floor(begin, relative, problem, shape, least):
+        raise _undetermined(shape, "E comes out at 0, for without it the loss is fitted as well")
     _determined(minimum.theta[best], float(minimum.gradient[best]), problem, shape)
     exact = 0.5 * len(runs) * _EXACT**2
     agreeing = int((minimum.objective <= least * (1 + _AGREE) + exact).sum())
@@ -342,6 +345,17 @@ def _enough(runs: Runs, form: Form) -> None:
             )
 
 
+def _needless_floor(begin: Array, relative: Array, problem: Problem, form: Form, least: float) -> bool:
+    """Whether the fit without E is as good: the best E is then 0 or below, which ln E approaches for ever."""
+    if "E" not in form.free:
+        return False
+    bare = np.array(begin)
+    bare[:, THETA.index("E")] = -np.inf
+    free = tuple(i for i in problem.free if THETA[i] != "E")
+    found = minimise(bare, relative[None], replace(problem, free=free), 1e-13)
+    return float(found.objective.min()) <= least * (1 + _AGREE)
+
+
 def _determined(theta: Array, gradient: float, problem: Problem, form: Form) -> None:
     a, b, e, alpha, beta, g = theta
     z = surface(theta, problem.x, problem.y)
@@ -355,9 +369,13 @@ def _determined(theta: Array, gradient: float, problem: Problem, form: Form) -> 
     for name, value, x in (("alpha", alpha, of[0]), ("beta", beta, of[-1])):
         if name in form.free and value <= 0:
             raise _undetermined(form, f"{name} comes out at {value:.2g}: the loss does not fall with {x}")
+        if name in form.free and value > 0.99 * STEEPEST:
+            raise _undetermined(form, f"{name} grows without end: the term of {x} is about the smallest {x} alone")
     if not gradient <= STATIONARY:
         raise _undetermined(form, f"no minimum was found (gradient {gradient:.1e}, wanted {STATIONARY:g})")
 
 
 def _undetermined(form: Form, why: str) -> InputError:
-    return InputError(f"runs: do not determine form {quote(form.name)}, {form.formula}: {why}; choose a simpler form")
+    same = [f.name for f in FORMS.values() if f.variables == form.variables and set(f.free) == {*form.free} - {"E"}]
+    simpler = f"choose form {quote(same[0])}" if same and why.startswith("E") else "choose a simpler form"
+    return InputError(f"runs: do not determine form {quote(form.name)}, {form.formula}: {why}; {simpler}")

@@ -25,7 +25,8 @@ _FLOORS = np.array([0.3, 0.5, 0.7, 0.85, 0.95])  # E as a share of the lowest lo
 _BLOCK = 12  # nodes: at most one start per block of the grid, so that the starts differ
 
 # theta stays within these, so that runs that determine no minimum neither overflow nor wander for ever.
-_BOUNDS = np.array([60.0, 60.0, 60.0, 10.0, 10.0, 10.0])
+STEEPEST = 10.0  # alpha and beta
+_BOUNDS = np.array([60.0, 60.0, 60.0, STEEPEST, STEEPEST, 10.0])
 _STEP_LIMIT = 2.0  # per iteration, in units of theta
 _ITERATIONS = 300
 _STALLED = 1e12  # damping at which no step lowers the objective any more

@@ -9,7 +9,7 @@ from typing import Any
 from tfsim.errors import InputError, quote
 from tfsim.scaling import DEFAULT, PARAMETER_COUNTS, Law, law, list_laws
 from tfsim.scaling.conventions import positive
-from tfsim.scaling.laws import CURVES, FORMS, TRACKS, facts_given, facts_of
+from tfsim.scaling.laws import CURVES, FLOPS_AS_N, FORMS, TRACKS, facts_given, facts_of
 from tfsim.sizing.budget import Budget, read_budget
 from tfsim.sizing.shapes import Architecture
 from tfsim.units import as_number, parse_quantity
@@ -17,7 +17,7 @@ from tfsim.units import as_number, parse_quantity
 VOCABULARY = 128_256  # Llama 3's
 SEQ_LEN = 4096
 REPEATS_LAW, EXPERTS_LAW, BITS_LAW = "muennighoff-2023", "ludziejewski-2025", "kumar-2024"
-_COUNTS = (*PARAMETER_COUNTS, "compute_per_6d", "flops_per_token_by_6", "not_stated")
+_COUNTS = (*PARAMETER_COUNTS, *FLOPS_AS_N, "not_stated")
 
 
 @dataclass(frozen=True)

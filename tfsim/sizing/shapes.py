@@ -24,6 +24,8 @@ _ASPECT_LEVEL, _ASPECT_GROWTH, _ASPECT_SCATTER = 1.446, 0.1407, 0.30
 _FFN_RATIO, _FFN_SCATTER = 8 / 3, 0.10  # SwiGLU's width at the FLOPs of a plain FFN of 4 d_model (Shazeer 2020)
 _CLOSENESS = 0.007  # how far a count may be off before it weighs as much as one scatter
 MOST_OFF = 0.02  # no shape is given whose count is further off than this
+# M / 6 knows layers and width only: without d_ff to come close with, the same distances are worth three times as much
+_COARSE_COUNT, _COARSER = "flops_per_token_by_6", 3.0
 MOST_KV_HEADS = 8
 TIED_BELOW = 4e9  # parameters: smaller published models share the two tables (Llama 3.2, Qwen2.5, Gemma)
 _LAYERS = np.array([*range(2, 16), *range(16, 32, 2), *range(32, 129, 4), *range(136, 513, 8)], float)
@@ -115,6 +117,8 @@ class ModelShape:
             return self.non_embedding - self.idle
         if count == "compute_per_6d":
             return self.non_embedding - self.idle + self.table
+        if count == "exact_flops_per_token_by_6":
+            return self.exact_flops_per_token / 6
         if count == "flops_per_token_by_6":  # M = 72 L d^2 + 12 L d l (arXiv:2401.02954, Eq. 2)
             return self.n_layers * self.d_model * (12 * self.d_model + 2 * self.seq_len)
         raise InputError(f"law: no architecture is made of parameters counted as {count}")
@@ -165,24 +169,25 @@ def aspect(non_embedding: Any) -> Any:
 
 
 def shape_of(parameters: float, count: str, architecture: Architecture) -> ModelShape:
-    """The most typical shape with so many parameters, in a law's count, to within a per cent or two.
+    """The most typical shape with so many parameters, in a law's count, to within a per cent or two (M / 6: 6 %).
 
     Among widths (heads of 64, from 2,048 on of 128), depths and FFN widths, it weighs the distance from the count asked
     against those from the zoo's d_model / n_layers and from 8/3 d_model.
 
-    Raises: InputError when no shape comes within 2 %.
+    Raises: InputError when no shape comes within 2 % (6 %).
     """
     grid = _candidates(architecture)
     counts = grid.parameters(count)
     width = aspect(grid.non_embedding - grid.idle)
     ffn = grid.top_k * grid.d_ff / (_FFN_RATIO * grid.d_model)
+    coarser = _COARSER if count == _COARSE_COUNT else 1.0
     with np.errstate(divide="ignore"):
         score = (
-            (np.log(counts / parameters) / _CLOSENESS) ** 2
+            (np.log(counts / parameters) / (coarser * _CLOSENESS)) ** 2
             + (np.log(grid.d_model / grid.n_layers / width) / _ASPECT_SCATTER) ** 2
             + (np.log(ffn) / _FFN_SCATTER) ** 2
         )
-    near = np.abs(counts / parameters - 1) <= MOST_OFF
+    near = np.abs(counts / parameters - 1) <= coarser * MOST_OFF
     if not near.any():
         raise _no_shape(parameters, counts, architecture)
     best = int(np.argmin(np.where(near, score, np.inf)))

@@ -8,125 +8,68 @@ the same questions from their options.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tfsim.errors import InputError, quote, unknown
+from tfsim.errors import InputError, unknown
 from tfsim.files import data_dir, not_a_flag, read_yaml, validate
-from tfsim.hardware import System, load_system
-from tfsim.models.facts import ModelFacts, model_facts
+from tfsim.hardware import load_system
+from tfsim.models.facts import model_facts
 from tfsim.models.load import load_model, load_models
 from tfsim.models.spec import ModelSpec
-from tfsim.units import parse_quantity
+from tfsim.scenario.answers import (
+    TOP_PLANS,
+    ComparisonAnswer,
+    ScenarioResult,
+    ServingAnswer,
+    SizingAnswer,
+    TrainingAnswer,
+)
+from tfsim.scenario.fields import (
+    NO_OVERRIDES,
+    AnyServingPlan,
+    AnyTrainingPlan,
+    Devices,
+    Images,
+    Name,
+    Overrides,
+    ServingPlan,
+    Strict,
+    Tokens,
+    TrainingPlan,
+    one_paragraph,
+    quantity,
+)
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
+__all__ = [
+    "CONTEXTS",
+    "TOP_PLANS",
+    "ComparisonAnswer",
+    "ComparisonQuestion",
+    "Overrides",
+    "Scenario",
+    "ScenarioResult",
+    "ServingAnswer",
+    "ServingPlan",
+    "ServingQuestion",
+    "SizingAnswer",
+    "SizingQuestion",
+    "TrainingAnswer",
+    "TrainingPlan",
+    "TrainingQuestion",
+    "answer_comparison",
+    "answer_serving",
+    "answer_sizing",
+    "answer_training",
+    "list_scenarios",
+    "load_scenario",
+    "run_scenario",
+    "scenario_name",
+]
 
-    from tfsim.comparison import Crossing
-    from tfsim.serving import ServingEstimate
-    from tfsim.sizing import SizingEstimate
-    from tfsim.training import TrainingEstimate
-
-TOP_PLANS = 5
 _ENDINGS = (".yaml", ".yml", ".json")
-
-
-def _quantity(value: Any, *, dimension: str, whole: bool = False, least: float = 0) -> int | float:
-    """A number, or text with a unit, in the base unit of its dimension; ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("must be a number, or a number with its unit as text")
-    try:
-        number = parse_quantity(value, dimension, "value")
-    except InputError as error:
-        raise ValueError(str(error).removeprefix(f"value: {quote(value)} ")) from None
-    if whole and number != int(number):
-        raise ValueError("must be a whole number")
-    if number < least:
-        raise ValueError(f"must be at least {least:g}")
-    return int(number) if whole else number
-
-
-def _read(dimension: str, *, whole: bool = False, least: float = 0) -> BeforeValidator:
-    return BeforeValidator(partial(_quantity, dimension=dimension, whole=whole, least=least))
-
-
-Devices = Annotated[int, _read("count", whole=True, least=1)]
-Tokens = Annotated[int, _read("tokens", whole=True, least=1)]
-Images = Annotated[int, _read("count", whole=True)]
-Degree = Annotated[int, Field(strict=True, ge=1, le=10**9)]
-Name = Annotated[str, Field(min_length=1, max_length=1000)]
-
-
-def _one_paragraph(value: str) -> str:
-    text = " ".join(value.split())
-    if not text.isprintable():
-        raise ValueError("holds control characters")
-    return text
-
-
-class Strict(BaseModel):
-    """Base of every part of a scenario: unknown keys are errors, values are immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Overrides(Strict):
-    """What replaces the system's own figures: ``price`` [$/device-hour], ``power`` [W per device, before PUE], ``pue``,
-    ``carbon`` [kg CO2e/kWh], and any other field of the profile by ``set``."""
-
-    price: Annotated[float, _read("price")] | None = None
-    power: Annotated[float, _read("power")] | None = None
-    pue: Annotated[float, _read("count", least=1)] | None = None
-    carbon: Annotated[float, _read("carbon")] | None = None
-    set: dict[str, str | int | float] = {}
-
-    def over(self, below: Overrides) -> Overrides:
-        """These, and those of ``below`` that these leave out."""
-        mine = self.model_dump(exclude_none=True, exclude={"set"})
-        return Overrides(**below.model_dump(exclude_none=True, exclude={"set"}) | mine, set={**below.set, **self.set})
-
-    @property
-    def rates(self) -> dict[str, Any]:
-        """The four as keyword arguments of ``train`` and ``serve``."""
-        return {"price": self.price, "power": self.power, "pue": self.pue, "carbon": self.carbon}
-
-
-NO_OVERRIDES = Overrides()
-
-
-class TrainingPlan(Strict):
-    """Fields of a training plan; those left out take the defaults of ``tfsim.train``."""
-
-    tp: Degree | None = None
-    pp: Degree | None = None
-    dp: Degree | None = None
-    ep: Degree | None = None
-    etp: Degree | None = None
-    micro_batch: Degree | None = None
-    zero_stage: Annotated[int, Field(strict=True, ge=0, le=3)] | None = None
-    recompute: Literal["none", "selective", "full"] | None = None
-
-
-class ServingPlan(Strict):
-    """Fields of a serving plan; those left out are 1."""
-
-    tp: Degree | None = None
-    pp: Degree | None = None
-    ep: Degree | None = None
-
-
-def _plan_kind(value: Any) -> str:
-    return "auto" if isinstance(value, str) else "fields"
-
-
-# the callable tells pydantic which of the two was meant, so that its message is about that one
-Auto = Annotated[Literal["auto"], Tag("auto")]
-AnyTrainingPlan = Annotated[Auto | Annotated[TrainingPlan, Tag("fields")], Discriminator(_plan_kind)]
-AnyServingPlan = Annotated[Auto | Annotated[ServingPlan, Tag("fields")], Discriminator(_plan_kind)]
 
 
 class TrainingQuestion(Strict):
@@ -139,7 +82,7 @@ class TrainingQuestion(Strict):
     system: Name
     devices: Devices | None = None
     seq_len: Tokens | None = None
-    global_batch: Annotated[int, _read("count", whole=True, least=1)]
+    global_batch: Annotated[int, quantity("count", whole=True, least=1)]
     images: Images = 0
     tokens: Tokens | None = None
     plan: AnyTrainingPlan = "auto"
@@ -165,14 +108,14 @@ class ServingQuestion(Strict):
     input_len: Tokens | None = None
     output_len: Tokens | None = None
     images: Images | None = None
-    batch: Annotated[int, _read("count", whole=True, least=1)] | None = None
+    batch: Annotated[int, quantity("count", whole=True, least=1)] | None = None
     plan: AnyServingPlan = "auto"
     dtype: Name | None = None
     weights_dtype: Name | None = None
     kv_dtype: Name | None = None
     software: Name = "graph"
     memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
-    max_batch: Annotated[int, _read("count", whole=True, least=1)] = 512
+    max_batch: Annotated[int, quantity("count", whole=True, least=1)] = 512
     max_prefill_tokens: Tokens = 8192
     overrides: Overrides = Overrides()
 
@@ -186,11 +129,13 @@ class ComparisonQuestion(Strict):
 
     models: Annotated[list[Name], Field(min_length=1, max_length=20)]
     system: Name
-    seq_lens: Annotated[list[Tokens], Field(min_length=1, max_length=64)] = list(CONTEXTS)
-    batch: Annotated[int, _read("count", whole=True, least=1)] = 1
+    seq_lens: Annotated[list[Tokens], Field(min_length=1, max_length=64)] = Field(
+        default_factory=lambda: list(CONTEXTS)
+    )
+    batch: Annotated[int, quantity("count", whole=True, least=1)] = 1
     dtype: Name = "bf16"
     software: Name = "fused"
-    ignore_fields: Annotated[list[Name], Field(max_length=100)] = []
+    ignore_fields: Annotated[list[Name], Field(max_length=100)] = Field(default_factory=list)
     overrides: Overrides = Overrides()
 
 
@@ -200,20 +145,20 @@ class SizingQuestion(Strict):
     budget: str | float | None = None
     system: Name | None = None
     devices: Devices | None = None
-    deadline: Annotated[float, _read("time")] | None = None
-    params: Annotated[float, _read("count", least=1)] | None = None
+    deadline: Annotated[float, quantity("time")] | None = None
+    params: Annotated[float, quantity("count", least=1)] | None = None
     tokens: Tokens | None = None
     loss: Annotated[float, Field(gt=0)] | None = None
     law: Name | None = None
     seq_len: Tokens = 4096
-    vocab_size: Annotated[int, _read("count", whole=True, least=1)] = 128_256
+    vocab_size: Annotated[int, quantity("count", whole=True, least=1)] = 128_256
     unique_tokens: Tokens | None = None
-    serve_tokens: Annotated[float, _read("tokens", least=1)] | None = None
-    experts: Annotated[int, _read("count", whole=True, least=2)] | None = None
-    top_k: Annotated[int, _read("count", whole=True, least=1)] | None = None
+    serve_tokens: Annotated[float, quantity("tokens", least=1)] | None = None
+    experts: Annotated[int, quantity("count", whole=True, least=2)] | None = None
+    top_k: Annotated[int, quantity("count", whole=True, least=1)] | None = None
     granularity: Annotated[float, Field(ge=1)] | None = None
     bits: Annotated[float, Field(gt=0)] | None = None
-    global_batch: Annotated[int, _read("count", whole=True, least=1)] | None = None
+    global_batch: Annotated[int, quantity("count", whole=True, least=1)] | None = None
     plan: AnyTrainingPlan = "auto"
     precision: Name = "bf16"
     software: Name = "fused"
@@ -226,8 +171,8 @@ class Scenario(Strict):
     ``overrides`` hold for all questions; those inside each come first."""
 
     schema_version: Annotated[Literal[1], BeforeValidator(not_a_flag)] = Field(alias="schema")
-    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_one_paragraph)]
-    about: Annotated[str, Field(max_length=2000), AfterValidator(_one_paragraph)] = ""
+    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(one_paragraph)]
+    about: Annotated[str, Field(max_length=2000), AfterValidator(one_paragraph)] = ""
     model: Name | None = None
     train: TrainingQuestion | None = None
     serve: ServingQuestion | None = None
@@ -241,93 +186,6 @@ class Scenario(Strict):
         if self.model is None and (self.train is not None or self.serve is not None or not alone):
             raise ValueError("'model' is missing: what to train and serve (only compare and size need none)")
         return self
-
-
-@dataclass(frozen=True)
-class TrainingAnswer:
-    """An estimate, the system it holds for, and the best plans of the search behind it (None: the plan was given)."""
-
-    estimate: TrainingEstimate
-    system: System
-    plans: DataFrame | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        plans = {} if self.plans is None else {"plans": self.plans.head(TOP_PLANS).to_dict(orient="records")}
-        return self.estimate.to_dict() | plans
-
-
-@dataclass(frozen=True)
-class ServingAnswer:
-    """An estimate, the system it holds for, and what the model keeps of past tokens (a KV cache, a state)."""
-
-    estimate: ServingEstimate
-    system: System
-    kept: str = "KV cache"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return self.estimate.to_dict()
-
-
-@dataclass(frozen=True)
-class ComparisonAnswer:
-    """The table of a comparison (columns as ``tfsim.compare``), where its cases cross, and the system it holds for."""
-
-    table: DataFrame
-    crossings: list[Crossing]
-    system: System
-    confidence: str
-    notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "system": self.system.name,
-            "device": self.system.device.name,
-            "rows": self.table.to_dict(orient="records"),
-            "crossings": [asdict(crossing) for crossing in self.crossings],
-            "notes": list(self.notes),
-            "confidence": self.confidence,
-        }
-
-
-@dataclass(frozen=True)
-class SizingAnswer:
-    """An estimate, and the system it holds for (None: no system was named)."""
-
-    estimate: SizingEstimate
-    system: System | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return self.estimate.to_dict()
-
-
-@dataclass(frozen=True)
-class ScenarioResult:
-    """The answers to a scenario."""
-
-    scenario: Scenario
-    model: ModelSpec | None = None
-    facts: ModelFacts | None = None
-    train: TrainingAnswer | None = None
-    serve: ServingAnswer | None = None
-    compare: ComparisonAnswer | None = None
-    size: SizingAnswer | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "title": self.scenario.title,
-            "about": self.scenario.about,
-            "model": None if self.facts is None else self.facts.to_dict(),
-            "train": None if self.train is None else self.train.to_dict(),
-            "serve": None if self.serve is None else self.serve.to_dict(),
-            "compare": None if self.compare is None else self.compare.to_dict(),
-            "size": None if self.size is None else self.size.to_dict(),
-            "scenario": self.scenario.model_dump(by_alias=True, exclude_none=True),
-        }
 
 
 def load_scenario(name_or_path: str | os.PathLike[str]) -> Scenario:
