@@ -159,8 +159,8 @@ def _serving(e: SizingEstimate, bill: ServingBill) -> Section:
     )  # fmt: skip
 
 
-BOWL_TITLE = "Other sizes: to the same loss, and what the same spending reaches"
-CHEAPEST = "* least device time of the sizes tried"
+BOWL_TITLE = "Other sizes: to the same loss, and for the same spending"
+CHEAPEST = "* least device time of those tried"
 
 
 def bowl_title(e: SizingEstimate) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from tfsim.software import precision as precision_policy
 from tfsim.software import software as software_style
 from tfsim.training import TrainingEstimate
 from tfsim.training.plan import plan_fields
-from tfsim.units import format_count, format_tokens
+from tfsim.units import format_count, format_time, format_tokens
 
 DAY = 86400.0
 _USUAL = {"precision": "bf16", "software": "fused"}
@@ -143,13 +144,28 @@ def _placed(q: Question, runs: Runs, shape: ModelShape, tokens: float, found: Al
     devices = q.devices or runs.devices_for(float(shape.exact_flops_per_token) * tokens / runs.peak, limit)
     while True:
         batch = q.global_batch or batch_of(tokens, shape.seq_len, devices)
-        step = runs.step(shape, devices, batch)
+        with _in_time(q, runs, devices):
+            step = runs.step(shape, devices, batch)
         enough = step.fits and tokens / step.tokens_per_s <= limit
         more = None if q.devices or enough else runs.more_devices(devices)
         if more is None:
             break
         devices = more
     return Choice(shape, tokens, found, devices, batch, _devices_words(q, runs, devices, enough), _batch_words(q))
+
+
+@contextmanager
+def _in_time(q: Question, runs: Runs, devices: int) -> Iterator[None]:
+    """Raises: what is wrong with so many devices, naming the deadline where it is what asked for them."""
+    try:
+        yield
+    except InputError as error:
+        if q.deadline is None or q.devices is not None:
+            raise
+        raise InputError(
+            f"deadline: {format_time(q.deadline)} takes {devices:,} devices of {runs.system.name}, and on those"
+            f" {error}; give a later deadline or a smaller budget"
+        ) from None
 
 
 def _by_hours(q: Question, runs: Runs) -> Choice:
@@ -167,7 +183,8 @@ def _by_hours(q: Question, runs: Runs) -> Choice:
         )
         device_s *= share
     while True:
-        choice = _solved(q, runs, device_s, devices)
+        with _in_time(q, runs, devices):
+            choice = _solved(q, runs, device_s, devices)
         assert choice.batch is not None
         fits = bool(runs.step(choice.shape, devices, choice.batch).fits)
         more = None if q.devices or fits else runs.more_devices(devices)

@@ -98,8 +98,8 @@ def of_other_sizes(
         usd = "" if cheapest.cost_usd is None else f", {format_cost(cheapest.cost_usd)}"
         return [
             f"{cheapest.factor:.2g}x N ({format_count(cheapest.parameters)} on {format_tokens(cheapest.tokens)})"
-            f" reaches the same loss in {format_percent(1 - cheapest.days / run.days)} less device time{usd}: the law weighs"
-            f" FLOPs, not the speed of {run.system}"
+            f" reaches the same loss in {format_percent(1 - cheapest.days / run.days)} less device time{usd}:"
+            f" the law weighs FLOPs, not the speed of {run.system}"
         ]
     better = [b for b in bowl if loss is not None and b.loss_same_budget < loss - 5e-4]
     if not better or loss is None:
