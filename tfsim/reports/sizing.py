@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # One or two of each kind of law, for a screen; a report shows all.
 COUNTS = {"compute_per_6d": "C / 6D", "flops_per_token_by_6": "M / 6"}  # no parameters, but what stands for them
-SHOWN_LAWS = ("refit-240", "besiroglu-2024", "chinchilla-1", "chinchilla-3", "muennighoff-2023", "porian-tuned",
-              "llama-3", "deepseek-2024", "minicpm-2024", "kaplan")  # fmt: skip
+SHOWN_LAWS = ("besiroglu-2024", "chinchilla-1", "chinchilla-3", "muennighoff-2023", "porian-tuned", "llama-3",
+              "deepseek-2024", "minicpm-2024", "kaplan", "refit-240")  # fmt: skip
 
 
 def sizing_sections(e: SizingEstimate) -> list[Section]:
