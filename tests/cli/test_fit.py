@@ -243,7 +243,7 @@ def test_bad_files(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--hold-out", "0%"], "--hold-out: '0%' is not a percentage"),
         (["--hold-out", "120%"], "--hold-out: '120%' is not a percentage"),
         (["--hold-out", "x"], "--hold-out: 'x'"),
-        (["--hold-out", "99%"], "hold_out: runs: "),
+        (["--hold-out", "99%"], "hold_out: "),
         (["--hold-out", "1e30"], "no run is held out"),
         (["--hold-out", "1e10"], "every run is held out"),
         (["--bootstraps", "-1"], "'--bootstraps'"),
