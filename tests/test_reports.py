@@ -153,10 +153,10 @@ def test_facts_agree_with_count() -> None:
     ("value", "words"), [(0.5, "0.5"), (8.791, "8.79"), (112.4, "112"), (3520.4, "3,520"), (1234567.0, "1,234,567")]
 )
 def test_rates_never_print_powers_of_ten(value: float, words: str) -> None:
-    from tfsim.reports.summary import _energy, _three
+    from tfsim.reports.summary import _three, energy_words
 
     assert _three(value) == words
-    assert "e+" not in _energy(value * 1e5)
+    assert "e+" not in energy_words(value * 1e5)
 
 
 def test_training_says_its_notes_and_no_bill_when_it_does_not_fit() -> None:

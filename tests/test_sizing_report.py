@@ -121,9 +121,7 @@ def test_tables_agree_with_the_estimate(estimate: SizingEstimate) -> None:
     assert list(tables) == ["How sure", "The shape", "Other sizes", "Every law", "Laws left out"]
     sure = {row[""]: row for row in tables["How sure"]}
     assert sure["parameters N"]["here"] == "29.7B"
-    assert (
-        sure["parameters N"]["refit-240, 80 %"] == "24.4B to 38B (median 30.1B)"
-    )  # by hand from the draws, at 1e23 FLOPs
+    assert sure["parameters N"]["refit-240, 80 %"] == "24.4B to 38B (median 30.1B)"
     assert {row["dimension"]: row["value"] for row in tables["The shape"]}["parameters"] == f"{estimate.parameters:,}"
     assert [row["size"] for row in tables["Other sizes"]] == ["0.5x", "0.7x", "1x", "1.5x", "2x"]
     assert len(tables["Every law"]) == len(estimate.others)

@@ -350,6 +350,16 @@ def format_money(x: float) -> str:
     return f"{sign}${size:.2f}" if size >= 0.1 else f"{sign}${_digits(size, 2)}"
 
 
+def format_cost(x: float) -> str:
+    """What a run costs, an estimate: "$26.6M" from a million on, else as ``format_money``."""
+    return f"${format_count(x)}" if 1e6 <= x < math.inf else format_money(x)
+
+
+def format_days(days: float) -> str:
+    """Days of a run as a bare number: "1,234.5", and three digits below ten, such as "0.227"."""
+    return f"{days:,.1f}" if days >= 9.995 else _digits(days, 3)
+
+
 def format_price(x: float) -> str:
     """Dollars per hour as "$2.49/h"."""
     return format_money(x) + "/h"

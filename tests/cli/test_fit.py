@@ -112,6 +112,19 @@ def test_the_law_file_is_a_law(runs: Path, tmp_path: Path, capsys: pytest.Captur
     assert scaling.read_law(out) == law and scaling.law_text(law) == out.read_text()
 
 
+def test_size_takes_the_law_file(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """tfsim size by the user's own law: its optimum, its band, and the default law beside."""
+    out = tmp_path / "mine.yaml"
+    text_of(["fit", str(runs), *COUNTS, "--out-law", str(out)], capsys)
+    found = answer(["size", "--budget", "1e22flops", "--law", str(out)], capsys)
+    best = scaling.optimal(str(out), compute=1e22)
+    assert found["law"] == "mine" and found["law_parameters"] == pytest.approx(best.parameters, rel=0.015)
+    assert found["loss"] == pytest.approx(best.loss, rel=1e-4)
+    assert found["band"]["parameters"]["low"] < found["law_parameters"] < found["band"]["parameters"]["high"]
+    text = text_of(["size", "--budget", "1e22flops", "--law", str(out)], capsys)
+    assert "law          mine" in text and "refit-240" in text
+
+
 def test_approach_2(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "two.yaml"
     args = ["fit", str(runs), *COUNTS, "--form", "isoflop", "--out-law", str(out)]
@@ -230,6 +243,7 @@ def test_bad_files(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--hold-out", "0%"], "--hold-out: '0%' is not a percentage"),
         (["--hold-out", "120%"], "--hold-out: '120%' is not a percentage"),
         (["--hold-out", "x"], "--hold-out: 'x'"),
+        (["--hold-out", "99%"], "hold_out: "),
         (["--hold-out", "1e30"], "no run is held out"),
         (["--hold-out", "1e10"], "every run is held out"),
         (["--bootstraps", "-1"], "'--bootstraps'"),
@@ -239,6 +253,7 @@ def test_bad_files(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--form", "envelope"], "the envelope needs curves"),
         (["--c-means", "6nd", "--flops", "tokens", "--tokens", "flops"], "line 2: C is "),
         (["--out-law", "no/such/law.yaml"], "the folder does not exist"),
+        (["--out-law", "law"], "--out-law: 'law' does not end in .yaml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -63,6 +63,7 @@ def fit(
     Columns are found by their usual names (N, params, tokens, flops, val_loss, isoflop_budget, ...) unless named.
     """
     from tfsim.scaling import read_runs, study
+    from tfsim.scaling.laws import looks_like_path
 
     named = {"N": params, "D": tokens, "C": flops, "loss": loss, "group": group}
     runs = read_runs(
@@ -73,6 +74,8 @@ def fit(
         c_means=c_means,
     )
     share, from_c = _held(hold_out)
+    if out_law is not None and not looks_like_path(str(out_law)):
+        raise InputError(f"--out-law: {quote(str(out_law))} does not end in .yaml: --law would not know it for a file")
     with _progress(f"{bootstraps:,} bootstraps") as progress:
         found = study(
             runs, form, name=out_law.stem if out_law else data.stem, bootstraps=bootstraps, seed=seed,

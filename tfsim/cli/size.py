@@ -148,10 +148,10 @@ def print_sizing(answer: "SizingAnswer", out_model: Path | None = None) -> None:
 def print_tables(e: "SizingEstimate") -> None:
     """Other sizes and other laws."""
     from tfsim.cli.screen import print_grid
-    from tfsim.reports.sizing import bowl_rows, law_rows, laws_summary
+    from tfsim.reports.sizing import bowl_rows, bowl_title, law_rows, laws_summary
 
     if rows := bowl_rows(e):
-        print_grid(rows, title="Other sizes: to the same loss, and what the same spending reaches")
+        print_grid(rows, title=bowl_title(e))
     if rows := law_rows(e):
         print_grid(rows, title=f"Other laws: {laws_summary(e)}")
 

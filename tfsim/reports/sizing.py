@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tfsim.economics import JOULES_PER_KWH
-from tfsim.reports.summary import Bar, Fact, Section, rate_words, training_plan
+from tfsim.reports.summary import Bar, Fact, Section, energy_words, rate_words, training_plan
 from tfsim.scaling import law
 from tfsim.units import (
     format_carbon,
+    format_cost,
     format_count,
-    format_energy,
+    format_days,
     format_flop_rate,
     format_flops,
     format_money,
@@ -31,7 +31,7 @@ COUNTS = {  # no parameters, but what stands for them
     "exact_flops_per_token_by_6": "exact C / 6D",
 }
 SHOWN_LAWS = ("besiroglu-2024", "chinchilla-1", "chinchilla-3", "muennighoff-2023", "porian-tuned", "llama-3",
-              "deepseek-2024", "minicpm-2024", "kaplan")  # fmt: skip
+              "deepseek-2024", "minicpm-2024", "kaplan", "refit-240")  # fmt: skip
 
 
 def sizing_sections(e: SizingEstimate) -> list[Section]:
@@ -106,8 +106,8 @@ def _training(e: SizingEstimate, run: TrainingEstimate) -> Section:
     batch = f"{run.global_batch:,} sequences of {e.seq_len:,} = {format_tokens(run.global_batch * e.seq_len)}"
     usd, kwh, carbon = run.cost_usd, run.energy_kwh, run.carbon_kg
     costs = (
-        "price unknown" if usd is None else format_money(usd),
-        "energy unknown" if kwh is None else format_energy(kwh * JOULES_PER_KWH),
+        "price unknown" if usd is None else format_cost(usd),
+        "energy unknown" if kwh is None else energy_words(kwh),
         "carbon unknown" if carbon is None else format_carbon(carbon),
     )
     items: list[Fact | Bar] = [
@@ -126,7 +126,7 @@ def _training(e: SizingEstimate, run: TrainingEstimate) -> Section:
         Fact(
             "whole run",
             (
-                f"{run.days:,.1f} days",
+                f"{format_days(run.days)} days",
                 f"{run.steps:,.0f} steps",
                 f"{format_count(run.device_hours)} device-hours",
                 *costs,
@@ -140,8 +140,8 @@ def _training(e: SizingEstimate, run: TrainingEstimate) -> Section:
 
 def _serving(e: SizingEstimate, bill: ServingBill) -> Section:
     s = bill.estimate
-    both = "price unknown" if e.total_cost_usd is None else f"{format_money(e.total_cost_usd)} with training"
-    money = "price unknown" if bill.cost_usd is None else format_money(bill.cost_usd)
+    both = "price unknown" if e.total_cost_usd is None else f"{format_cost(e.total_cost_usd)} with training"
+    money = "price unknown" if bill.cost_usd is None else format_cost(bill.cost_usd)
     each = s.usd_per_million_tokens
     rate = [] if each is None else [f"{format_money(float(each))} per million tokens, prompts counted"]
     alone = f"{format_count(bill.alone_parameters)} on {format_tokens(bill.alone_tokens)}"
@@ -163,37 +163,49 @@ def _serving(e: SizingEstimate, bill: ServingBill) -> Section:
     )  # fmt: skip
 
 
+BOWL_TITLE = "Other sizes: to the same loss, and for the same spending"
+CHEAPEST = "* least device time of those tried"
+
+
+def bowl_title(e: SizingEstimate) -> str:
+    """The title of the table of other sizes."""
+    return BOWL_TITLE if e.cheapest is None else f"{BOWL_TITLE}; {CHEAPEST}"
+
+
 def bowl_rows(e: SizingEstimate) -> list[dict[str, str]]:
-    """Other sizes beside the answer, as rows of a table."""
-    rows = []
+    """Other sizes beside the answer by N, the cheapest marked, as rows of a table."""
+    if not e.bowl:
+        return []
+    sizes = {b.factor: b for b in (*e.bowl, *(() if e.cheapest is None else (e.cheapest,)))}
+    rows = {factor: _bowl_row(e, b) for factor, b in sizes.items()} | {1.0: _answer_row(e)}
+    return [rows[factor] for factor in sorted(rows)]
+
+
+def _answer_row(e: SizingEstimate) -> dict[str, str]:
     here = {
         "size": "1x",
         "parameters": format_count(e.parameters),
         "to the same loss": format_tokens(e.tokens),
         "FLOPs": format_flops(e.compute),
     }
-    if e.training is not None:
-        here |= {"days": f"{e.days:,.1f}", "cost": "-" if e.total_cost_usd is None else format_money(e.total_cost_usd)}
-    here |= {"loss, same spending": "-" if e.loss is None else f"{e.loss:.4f}"}
-    for b in sorted(e.bowl, key=lambda b: b.factor):
-        if b.factor > 1 and here:
-            rows.append(here)
-            here = {}
-        rows.append(_bowl_row(e, b))
-    return [*rows, here] if here and rows else rows
+    if e.days is not None:
+        cost = "-" if e.total_cost_usd is None else format_cost(e.total_cost_usd)
+        here |= {"days": format_days(e.days), "cost": cost}
+    return here | {"loss, same spending": "-" if e.loss is None else f"{e.loss:.4f}"}
 
 
 def _bowl_row(e: SizingEstimate, b: BowlSize) -> dict[str, str]:
     reached = math.isfinite(b.tokens)
+    more = f"{b.extra_compute:+.1%}" if b.extra_compute < 9 else f"x{1 + b.extra_compute:,.3g}"
     row = {
-        "size": f"{b.factor:g}x",
+        "size": f"{b.factor:.2g}x" + (" *" if b is e.cheapest else ""),
         "parameters": format_count(b.parameters),
         "to the same loss": format_tokens(b.tokens) if reached else "out of reach",
-        "FLOPs": f"{b.extra_compute:+.1%}" if reached else "-",
+        "FLOPs": more if reached else "-",
     }
     if e.training is not None:
-        row["days"] = f"{b.days:,.1f}" if reached and b.days is not None else "-"
-        row["cost"] = format_money(b.cost_usd) if reached and b.cost_usd is not None else "-"
+        row["days"] = format_days(b.days) if reached and b.days is not None else "-"
+        row["cost"] = format_cost(b.cost_usd) if reached and b.cost_usd is not None else "-"
     return row | {"loss, same spending": f"{b.loss_same_budget:.4f}" if math.isfinite(b.loss_same_budget) else "-"}
 
 

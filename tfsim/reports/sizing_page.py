@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfsim.reports.sizing import bowl_rows, law_rows
+from tfsim.reports.sizing import CHEAPEST, bowl_rows, law_rows
 from tfsim.scaling import Range, Spread, law, spread_over
 from tfsim.units import format_count, format_percent
 
@@ -57,9 +57,8 @@ def sizing_tables(e: SizingEstimate) -> list[Table]:
     found = [_how_sure(e), Table("The shape", _shape_rows(e))]
     if rows := bowl_rows(e):
         note = "To the same loss: tokens, FLOPs, days and cost of a model of this size that becomes as good. "
-        found.append(
-            Table("Other sizes", rows, note + "Loss, same spending: how good it becomes for what the answer costs.")
-        )
+        note += "Loss, same spending: how good it becomes for what the answer costs."
+        found.append(Table("Other sizes", rows, note if e.cheapest is None else f"{note} {CHEAPEST}."))
     if rows := law_rows(e, None):
         by_size = sorted(rows, key=lambda row: _size(e, row["law"]))
         marked = [row | {"law": row["law"] + (" *" if law(row["law"]).instead else "")} for row in by_size]

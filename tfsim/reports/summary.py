@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfsim.comparison import QUANTITIES
-from tfsim.economics import JOULES_PER_KWH, MILLION, Rates
+from tfsim.economics import JOULES_PER_KWH, Rates
 from tfsim.reports.words import two_units
 from tfsim.units import (
     format_bytes,
     format_carbon,
+    format_cost,
     format_count,
+    format_days,
     format_energy,
     format_flop_rate,
     format_flops,
@@ -331,8 +333,8 @@ def plan_rows(plans: DataFrame, best: TrainingEstimate) -> list[dict[str, str]]:
 
 def _whole_run(best: TrainingEstimate, times: float) -> dict[str, str]:
     """Days and money of a run that takes ``times`` as long as ``best``."""
-    found = {} if best.days is None else {"days": f"{times * best.days:,.1f}"}
-    return found | ({} if best.cost_usd is None else {"cost": format_money(times * best.cost_usd)})
+    found = {} if best.days is None else {"days": format_days(float(times * best.days))}
+    return found | ({} if best.cost_usd is None else {"cost": format_cost(float(times * best.cost_usd))})
 
 
 def rate_words(rates: Rates) -> tuple[str, ...]:
@@ -370,17 +372,22 @@ def _run(e: TrainingEstimate) -> list[Fact]:
     """What the whole run takes, when its tokens are known."""
     if e.tokens is None:
         return [Fact("whole run", ("give its tokens (--tokens 15T) for days, money, energy and carbon",), tone="note")]
-    took = (f"{e.days:,.1f} days", f"{e.steps:,.0f} steps", f"{format_count(e.device_hours)} device-hours")
+    took = (
+        f"{format_days(float(e.days))} days",
+        f"{e.steps:,.0f} steps",
+        f"{format_count(e.device_hours)} device-hours",
+    )
     usd, kwh, carbon = e.cost_usd, e.energy_kwh, e.carbon_kg
     costs = (
-        "price unknown" if usd is None else f"${format_count(usd)}" if usd >= MILLION else format_money(usd),
-        "energy unknown" if kwh is None else _energy(kwh),
+        "price unknown" if usd is None else format_cost(float(usd)),
+        "energy unknown" if kwh is None else energy_words(kwh),
         "carbon unknown" if carbon is None else format_carbon(carbon),
     )
     return [Fact("whole run", (*took, *costs)), Fact("at", rate_words(e.rates), tone="note")]
 
 
-def _energy(kwh: float) -> str:
+def energy_words(kwh: float) -> str:
+    """Energy of a run, in MWh from one on."""
     if kwh < KWH_PER_MWH:
         return format_energy(kwh * JOULES_PER_KWH)
     mwh = kwh / KWH_PER_MWH

@@ -162,7 +162,7 @@ def study(
         held = _held_out(runs, form, share, from_c)
     except InputError as error:
         if hold_out is not None or from_c is not None:
-            raise
+            raise InputError(f"hold_out: {error}") from None
         why = str(error)
     coefficients = _coefficients(found, boot)
     law = _law(runs, found, name, coefficients, boot)

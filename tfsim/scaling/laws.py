@@ -192,7 +192,7 @@ def law(name: object = DEFAULT) -> Law:
     """
     if isinstance(name, Law):
         return name
-    if isinstance(name, os.PathLike) or (isinstance(name, str) and _looks_like_path(name)):
+    if isinstance(name, os.PathLike) or (isinstance(name, str) and looks_like_path(name)):
         from tfsim.scaling.law_files import read_law  # which needs Law
 
         return read_law(name)
@@ -203,7 +203,8 @@ def law(name: object = DEFAULT) -> Law:
     return _library()[name]
 
 
-def _looks_like_path(name: str) -> bool:
+def looks_like_path(name: str) -> bool:
+    """Whether a law's name is read as a file's."""
     return name.lower().endswith((".yaml", ".yml")) or "/" in name or os.sep in name
 
 

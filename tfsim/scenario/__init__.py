@@ -294,8 +294,8 @@ def answer_sizing(question: SizingQuestion, overrides: Overrides = NO_OVERRIDES)
     """Answer one sizing question. Raises: InputError when it contradicts itself or no model answers it."""
     from tfsim.sizing import size
 
-    if question.system is None and overrides != NO_OVERRIDES:
-        raise InputError("overrides: are about a system: name it with system")
+    if question.system is None and overrides.set:
+        raise InputError(f"set: {next(iter(overrides.set))} is a figure of a system: name it with system")
     system = None if question.system is None else load_system(question.system).with_overrides(overrides.set)
     asked = {name: getattr(question, name) for name in type(question).model_fields}
     given = {name: value for name, value in asked.items() if name not in ("system", "plan", "overrides")}

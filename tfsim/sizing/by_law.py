@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfsim.errors import InputError
@@ -16,6 +16,21 @@ from tfsim.sizing.estimate import BowlSize, OtherLaw
 from tfsim.sizing.question import Question, of_mixtures, read_facts
 from tfsim.sizing.runs import Runs, solve
 from tfsim.sizing.shapes import Architecture, ModelShape, shape_of
+
+_ROUNDS = 2  # of looking on both sides of the cheapest size so far
+_SAVES = 0.99  # of the answer's device time: less is the roundness of shapes and steps
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The answer's shape and tokens, and where it runs: None without a system."""
+
+    shape: ModelShape
+    tokens: float
+    runs: Runs | None
+    devices: int | None
+    batch: int | None
+    days: float | None
 
 
 def curve(found: Law, facts: Mapping[str, Any]) -> Curve | None:
@@ -91,47 +106,72 @@ def best_parameters(q: Question, flops: float) -> Allocation:
     return optimal(q.law, compute=flops, **q.facts, **_own_count(q.law))
 
 
-def bowl_of(
-    q: Question, shape: ModelShape, tokens: float, runs: Runs | None, devices: int | None, batch: int | None
-) -> tuple[BowlSize, ...]:
+def bowl_of(q: Question, placed: Placed) -> tuple[BowlSize, ...]:
     """Models of 0.5, 0.7, 1.5 and 2 times N beside the answer; empty for a law without a loss."""
+    sizes = (size_beside(q, placed, factor) for factor in BOWL)
+    return tuple(size for size in sizes if size is not None)
+
+
+def cheapest_of(q: Question, placed: Placed, bowl: tuple[BowlSize, ...]) -> BowlSize | None:
+    """The size that reaches the loss in the least device time, of the bowl's and of some around the best of them; None
+    where none saves a per cent.
+
+    Plans and shapes are discrete, so time over N has steps: the best of those tried, no proof that none is better.
+    """
+    if placed.days is None:
+        return None
+    tried: dict[float, BowlSize] = {b.factor: b for b in bowl}
+
+    def days(factor: float) -> float:
+        return placed.days if factor == 1 else tried[factor].days or math.inf  # type: ignore[return-value]
+
+    for _ in range(_ROUNDS):
+        order = sorted([1.0, *tried])
+        at = order.index(min(order, key=days))
+        low = order[at - 1] if at else order[0] / 2
+        high = order[at + 1] if at + 1 < len(order) else 2 * order[-1]
+        for factor in (math.sqrt(low * order[at]), math.sqrt(order[at] * high)):
+            if (found := size_beside(q, placed, factor)) is not None:
+                tried[factor] = found
+    best = min([1.0, *tried], key=days)
+    return tried[best] if days(best) < _SAVES * placed.days else None
+
+
+def size_beside(q: Question, placed: Placed, factor: float) -> BowlSize | None:
+    """A model of ``factor`` times N beside the answer; None for a law without a loss, and where no shape has that N."""
     surface = curve(q.law, q.facts)
     if surface is None:
-        return ()
+        return None
+    shape, tokens, runs = placed.shape, placed.tokens, placed.runs
     n = float(shape.parameters(q.law.n))
+    try:
+        other = shape_of(factor * n, q.law.n, q.architecture)
+    except InputError:
+        return None  # smaller than any shape, or larger
     loss = surface.loss(n, tokens)
     flops = float(shape.flops_per_token(q.law)) * tokens
-    sizes = []
-    for factor in BOWL:
-        try:
-            other = shape_of(factor * n, q.law.n, q.architecture)
-        except InputError:
-            continue  # smaller than any shape, or larger
-        m, each = float(other.parameters(q.law.n)), float(other.flops_per_token(q.law))
-        needed = float(surface.tokens_of_loss(m, loss))
-        days = usd = None
-        left = flops / each
-        if runs is not None and devices is not None and batch is not None:
-            rate = float(runs.step(other, devices, batch).tokens_per_s_per_device)
-            spent = tokens / float(runs.step(shape, devices, batch).tokens_per_s_per_device)
-            served = q.serve_tokens * runs.serving_device_s(other) if q.serve_tokens else 0.0
-            saved = q.serve_tokens * runs.serving_device_s(shape) - served if q.serve_tokens else 0.0
-            left = (spent + saved) * rate
-            days = needed / (rate * devices) / 86400
-            usd = runs.usd(needed / rate + served)
-        sizes.append(
-            BowlSize(
-                factor=factor,
-                shape=other,
-                parameters=int(other.total),
-                tokens=needed,
-                extra_compute=each * needed / flops - 1,
-                days=days,
-                cost_usd=usd,
-                loss_same_budget=float(surface.loss(m, left)) if left >= 1 else math.nan,
-            )
-        )
-    return tuple(sizes)
+    m, each = float(other.parameters(q.law.n)), float(other.flops_per_token(q.law))
+    needed = float(surface.tokens_of_loss(m, loss))
+    days = usd = None
+    left = flops / each
+    if runs is not None and placed.devices is not None and placed.batch is not None:
+        rate = float(runs.step(other, placed.devices, placed.batch).tokens_per_s_per_device)
+        spent = tokens / float(runs.step(shape, placed.devices, placed.batch).tokens_per_s_per_device)
+        served = q.serve_tokens * runs.serving_device_s(other) if q.serve_tokens else 0.0
+        saved = q.serve_tokens * runs.serving_device_s(shape) - served if q.serve_tokens else 0.0
+        left = (spent + saved) * rate
+        days = needed / (rate * placed.devices) / 86400
+        usd = runs.usd(needed / rate + served)
+    return BowlSize(
+        factor=factor,
+        shape=other,
+        parameters=int(other.total),
+        tokens=needed,
+        extra_compute=each * needed / flops - 1,
+        days=days,
+        cost_usd=usd,
+        loss_same_budget=float(surface.loss(m, left)) if left >= 1 else math.nan,
+    )
 
 
 def band_of(q: Question, n: float, compute: float) -> tuple[Band | None, Range | None, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,19 +12,30 @@ from tfsim.economics import rates
 from tfsim.errors import InputError, quote
 from tfsim.hardware import require_system
 from tfsim.scaling import Allocation
-from tfsim.scaling.laws import outside
-from tfsim.sizing.by_law import band_of, best_parameters, bowl_of, by_law, curve, other_laws
-from tfsim.sizing.estimate import BowlSize, ServingBill, SizingEstimate
+from tfsim.sizing.by_law import (
+    Placed,
+    band_of,
+    best_parameters,
+    bowl_of,
+    by_law,
+    cheapest_of,
+    curve,
+    other_laws,
+)
+from tfsim.sizing.estimate import ServingBill, SizingEstimate
 from tfsim.sizing.lifetime import best_lifetime
 from tfsim.sizing.question import SEQ_LEN, VOCABULARY, Question, read_question
 from tfsim.sizing.runs import BATCH_LAW, GUESSED_MFU, USUAL_DAYS, Runs, batch_of, hours, model_name, solve
 from tfsim.sizing.shapes import ModelShape, shape_of
+from tfsim.sizing.warnings import of_other_sizes, of_repeats, of_the_law, of_the_pace, of_the_run
+from tfsim.software import precision as precision_policy
+from tfsim.software import software as software_style
 from tfsim.training import TrainingEstimate
 from tfsim.training.plan import plan_fields
 from tfsim.units import format_count, format_time, format_tokens
 
 DAY = 86400.0
-CHEAP_EPOCHS = 4  # repeats up to here cost next to nothing (Muennighoff et al. 2023, arXiv:2305.16264)
+_USUAL = {"precision": "bf16", "software": "fused"}
 
 
 def size(
@@ -82,13 +94,23 @@ def size(
         plan=plan_fields(plan) if isinstance(plan, Mapping) else plan,
     )  # fmt: skip
     runs = None
-    if system is not None:
-        charges = {"price": price, "power": power, "pue": pue, "carbon": carbon}
+    charges = {"price": price, "power": power, "pue": pue, "carbon": carbon}
+    how = {"precision": precision_policy(precision).name, "software": software_style(software).name}
+    if system is None:
+        _about_a_system(charges | {name: value for name, value in how.items() if value != _USUAL[name]})
+    else:
         for name, value in charges.items():
             if value is not None and not isinstance(value, str | int | float):
                 raise InputError(f"{name}: {quote(value)} is not one number, nor text with a unit")
         runs = Runs(require_system(system), rates(system, **charges), charges, precision, software, plan)
     return _estimate(q, runs, _choose(q, runs))
+
+
+def _about_a_system(given: Mapping[str, Any]) -> None:
+    """Raises: InputError for what means nothing without a system."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name}: is about a system: name it with system")
 
 
 @dataclass(frozen=True)
@@ -122,13 +144,28 @@ def _placed(q: Question, runs: Runs, shape: ModelShape, tokens: float, found: Al
     devices = q.devices or runs.devices_for(float(shape.exact_flops_per_token) * tokens / runs.peak, limit)
     while True:
         batch = q.global_batch or batch_of(tokens, shape.seq_len, devices)
-        step = runs.step(shape, devices, batch)
+        with _in_time(q, runs, devices):
+            step = runs.step(shape, devices, batch)
         enough = step.fits and tokens / step.tokens_per_s <= limit
         more = None if q.devices or enough else runs.more_devices(devices)
         if more is None:
             break
         devices = more
-    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q))
+    return Choice(shape, tokens, found, devices, batch, _devices_words(q, runs, devices, enough), _batch_words(q))
+
+
+@contextmanager
+def _in_time(q: Question, runs: Runs, devices: int) -> Iterator[None]:
+    """Raises: what is wrong with so many devices, naming the deadline where it is what asked for them."""
+    try:
+        yield
+    except InputError as error:
+        if q.deadline is None or q.devices is not None:
+            raise
+        raise InputError(
+            f"deadline: {format_time(q.deadline)} takes {devices:,} devices of {runs.system.name}, and on those"
+            f" {error}; give a later deadline or a smaller budget"
+        ) from None
 
 
 def _by_hours(q: Question, runs: Runs) -> Choice:
@@ -146,12 +183,16 @@ def _by_hours(q: Question, runs: Runs) -> Choice:
         )
         device_s *= share
     while True:
-        choice = _solved(q, runs, device_s, devices)
+        with _in_time(q, runs, devices):
+            choice = _solved(q, runs, device_s, devices)
         assert choice.batch is not None
-        more = None if q.devices or runs.step(choice.shape, devices, choice.batch).fits else runs.more_devices(devices)
+        fits = bool(runs.step(choice.shape, devices, choice.batch).fits)
+        more = None if q.devices or fits else runs.more_devices(devices)
         if more is None:
             break
         devices = more
+    enough = fits and device_s <= devices * limit * (1 + 1e-9)
+    choice = replace(choice, devices_because=_devices_words(q, runs, devices, enough))
     if q.serve_tokens is not None:
         choice = _with_serving(q, runs, choice, device_s)
     return replace(choice, warnings=warnings)
@@ -205,7 +246,7 @@ def _solved(q: Question, runs: Runs, device_s: float, devices: int) -> Choice:
     found = None
     if q.params is None and q.tokens is None:
         found = best_parameters(q, float(shape.flops_per_token(q.law)) * tokens)
-    return Choice(shape, tokens, found, devices, batch, _devices_words(q), _batch_words(q))
+    return Choice(shape, tokens, found, devices, batch, batch_because=_batch_words(q))
 
 
 def _whole_steps(q: Question, runs: Runs, shape: ModelShape, devices: int, batch: int, device_s: float) -> float:
@@ -226,9 +267,12 @@ def _first_guess(q: Question, flops: float) -> tuple[float, float]:
     return float(found.parameters), float(found.tokens)
 
 
-def _devices_words(q: Question) -> str:
+def _devices_words(q: Question, runs: Runs, devices: int, enough: bool) -> str:
+    """Why so many; ``enough``: they hold the model and end in time."""
     if q.devices is not None:
         return "as asked"
+    if not enough and runs.more_devices(devices) is None:
+        return f"the most nodes (a power of two) that {runs.system.name} joins"
     limit = "the deadline" if q.deadline else f"{USUAL_DAYS:g} days"
     return f"fewest nodes (a power of two) that hold it and end within {limit}"
 
@@ -250,16 +294,21 @@ def _estimate(q: Question, runs: Runs | None, chosen: Choice) -> SizingEstimate:
     loss = None if surface is None else float(surface.loss(n, tokens))
     if surface is None and chosen.allocation is not None and chosen.allocation.loss is not None:
         loss = float(chosen.allocation.loss)
-    bowl = bowl_of(q, shape, tokens, runs, chosen.devices, chosen.batch)
+    placed = Placed(shape, tokens, runs, chosen.devices, chosen.batch, None if run is None else run.days)
+    bowl = bowl_of(q, placed)
+    by_the_law = chosen.allocation is not None and q.serve_tokens is None
+    cheapest = cheapest_of(q, placed, bowl) if by_the_law and run is not None and run.fits else None
     others, left_out = other_laws(q, shape, tokens)
     best, loss_band, because = band_of(q, n, compute)
     unique = q.facts.get("unique_tokens")
     epochs = None if unique is None else tokens / float(unique)
     warnings = [
         *chosen.warnings,
-        *_law_warnings(q, compute, n, tokens, epochs),
-        *_run_warnings(q, run),
-        *_bowl_warning(bowl, loss),
+        *of_the_law(q, compute, n, tokens),
+        *of_repeats(surface, n, tokens, epochs, loss),
+        *of_the_run(q, run, runs),
+        *of_the_pace(q, run, runs, shape, tokens, surface),
+        *of_other_sizes(run, bowl, cheapest, loss),
     ]
     return SizingEstimate(
         asked=_asked(q),
@@ -299,6 +348,7 @@ def _estimate(q: Question, runs: Runs | None, chosen: Choice) -> SizingEstimate:
         loss_band=loss_band,
         band_because=because,
         bowl=bowl,
+        cheapest=cheapest,
         others=others,
         left_out=left_out,
         warnings=tuple(dict.fromkeys(warnings)),
@@ -310,43 +360,6 @@ def _total(run: TrainingEstimate | None, serving: ServingBill | None) -> float |
     if run is None or run.cost_usd is None:
         return None
     return float(run.cost_usd) + (0.0 if serving is None else float(serving.cost_usd or 0))
-
-
-def _law_warnings(q: Question, compute: float, n: float, tokens: float, epochs: float | None) -> list[str]:
-    found = list(outside(q.law, compute=compute, parameters=n, tokens=tokens, tokens_per_parameter=tokens / n))
-    if q.law.note:
-        found.append(q.law.note)
-    if q.law.n == "not_stated":
-        found.append(f"law {q.law.name} does not say what N counts: read as all parameters")
-    if epochs is not None and epochs > CHEAP_EPOCHS:
-        found.append(f"{epochs:.1f} epochs: beyond {CHEAP_EPOCHS}, repeated tokens are worth less and less")
-    return found
-
-
-def _run_warnings(q: Question, run: TrainingEstimate | None) -> list[str]:
-    if run is None:
-        return []
-    found = list(run.notes)
-    limit = (q.deadline or 0) / DAY
-    if not run.fits:
-        found.append(f"the model {run.verdict}")
-    if limit and run.days > limit * (1 + 1e-9):
-        found.append(f"the run takes {format_time(run.days * DAY)}, longer than the deadline of {limit:,.1f} days")
-    elif run.days > 365:
-        found.append(f"the run takes {format_time(run.days * DAY)}: give more devices or a deadline")
-    return found
-
-
-def _bowl_warning(bowl: tuple[BowlSize, ...], loss: float | None) -> list[str]:
-    """Where the system runs another size so much better that it ends lower for the same spending."""
-    better = [b for b in bowl if loss is not None and b.loss_same_budget < loss - 5e-4]
-    if not better:
-        return []
-    best = min(better, key=lambda b: b.loss_same_budget)
-    return [
-        f"{best.factor:g}x N ends at loss {best.loss_same_budget:.4f}, below {loss:.4f}, for the same spending:"
-        " this system or this choice of N is not at the law's optimum"
-    ]
 
 
 def _asked(q: Question) -> str:

@@ -18,7 +18,7 @@ from tfsim.units import format_count, format_money, format_time, format_tokens
 
 @dataclass(frozen=True)
 class BowlSize:
-    """A model of ``factor`` times the answer's N, as a shape of its own, on the same devices.
+    """A model of ``factor`` times the answer's N, as a shape of its own, on the same devices with the same batch.
 
     ``tokens``, ``extra_compute`` (a share, in the law's FLOPs), ``days`` of training, ``cost_usd`` (serving included
     where it is asked): to the same loss; infinite where no amount of data reaches it, None without a system (or price).
@@ -95,7 +95,9 @@ class SizingEstimate:
     - ``serving``: the bill of ``serve_tokens``; ``total_cost_usd``: both bills;
     - ``band``: quantiles of the law's best N and D for these FLOPs; ``loss_band``: of the loss of this very model;
       ``band_because``: what they rest on, or why there are none;
-    - ``bowl``: other sizes; empty for a law without a loss; ``others``, ``left_out``: the other laws, and why not;
+    - ``bowl``: other sizes; empty for a law without a loss; ``cheapest``: of those tried, the one that reaches the loss
+      in the least device time, None where it saves less than 1 % or N was not the law's to choose;
+    - ``others``, ``left_out``: the other laws, and why not;
     - ``warnings``: what to know before believing it.
     """
 
@@ -136,6 +138,7 @@ class SizingEstimate:
     loss_band: Range | None
     band_because: str
     bowl: tuple[BowlSize, ...]
+    cheapest: BowlSize | None
     others: tuple[OtherLaw, ...]
     left_out: Mapping[str, str]
     warnings: tuple[str, ...]

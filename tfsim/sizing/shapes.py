@@ -238,7 +238,7 @@ def _candidates(wanted: Architecture) -> ModelShape:
         & (layers % wanted.pp == 0)
     )
     if not good.any():
-        raise InputError(f"plan: no shape divides by tp {wanted.tp} and pp {wanted.pp}")
+        raise InputError(f"plan: no shape divides by tp {wanted.tp} and pp {wanted.pp}: powers of two up to 512 do")
 
     columns = {"d_model": d, "n_layers": layers, "n_heads": heads, "n_kv_heads": kv, "d_head": d_head, "d_ff": d_ff}
     untied = ModelShape(

@@ -21,13 +21,20 @@ def checked_devices() -> dict[str, dict[str, Any]]:
     return found
 
 
+def published_factor(device: str, style: str) -> float | None:
+    """Measured / predicted step time (median) of the published runs on a device, by software style; None where none
+    was compared."""
+    factor = checked_devices().get(device, {}).get(style)
+    return None if factor is None else float(factor)
+
+
 def confidence(job: Job) -> str:
     """One sentence for people."""
     device = job.system.device.name
-    found = checked_devices().get(device)
-    if found is None or job.style.name not in found:
+    factor = published_factor(device, job.style.name)
+    if factor is None:
         return f"{basis(job.system.device)}; no published run on this device compared yet"
-    factor, rows = found[job.style.name], found["rows"]
+    rows = checked_devices()[device]["rows"]
     words = f"{rows} published runs of dense decoders on {device} took {factor:.2f} times as long"
     other = "" if like_those_checked(job.model) else ", none of them of a model of this kind"
     return f"{basis(job.system.device)}; {words}{other}"
