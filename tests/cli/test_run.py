@@ -31,7 +31,7 @@ def test_the_demo_fills_one_screen_and_writes_reports(run_in: Path, capsys: pyte
     ):  # fmt: skip
         assert words in out
     folder = run_in / "tfsim-reports"
-    assert f"Report: tfsim-reports/{DEMO}.md" in lines
+    assert f"Report: tfsim-reports/{DEMO}.md and .html" in lines
     assert sorted(path.suffix for path in folder.iterdir()) == [".html", ".md", *[".png"] * 5]
     check_reports(folder)
 

@@ -73,3 +73,9 @@ def _cell(value: object) -> str:
 
 def _numeric(cell: str) -> bool:
     return cell in ("-", "n/a") or cell.lstrip("-+$~<>")[:1].isdigit()
+
+
+def print_reports(paths: "Sequence[Path | str]") -> None:
+    """Where a report's pages are: one line, for they differ in their suffix."""
+    if paths:
+        print("Report:", paths[0], *(f"and {Path(path).suffix}" for path in paths[1:]))

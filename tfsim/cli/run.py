@@ -41,6 +41,7 @@ def run(
         written = [] if out is None else write_report_files(result, out, scenario)
         print_json(result.to_dict() | {"reports": written})
         return
+    from tfsim.cli.output import print_reports
     from tfsim.cli.screen import print_comparison, print_sections
     from tfsim.reports.summary import confidence, sections
 
@@ -56,8 +57,7 @@ def run(
         from tfsim.cli.size import print_tables
 
         print_tables(result.size.estimate)
-    for path in write_report_files(result, out or Path("tfsim-reports"), scenario):
-        print(f"Report: {path}")
+    print_reports(write_report_files(result, out or Path("tfsim-reports"), scenario))
 
 
 def write_report_files(result: "ScenarioResult", folder: Path, scenario: str) -> list[Path]:

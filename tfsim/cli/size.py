@@ -101,8 +101,9 @@ def size(
         print_json(answer.to_dict() | {"reports": reports})
         return
     print_sizing(answer, out_model)
-    for path in reports:
-        print(f"Report: {path}")
+    from tfsim.cli.output import print_reports
+
+    print_reports(reports)
 
 
 def _command(asked: dict[str, Any], fields: list[str]) -> str:
