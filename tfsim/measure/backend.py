@@ -105,6 +105,13 @@ class Facts:
     llc_bytes: float | None
     torch: str
     threads: int
+    capability: tuple[int, int] | None = None  # CUDA's, of an NVIDIA GPU
+    shared_bytes: float | None = None  # memory shared within one SM of a GPU
+
+    @property
+    def last_cache(self) -> float:
+        """Bytes of the last cache before memory; 8 MiB where nobody says."""
+        return self.llc_bytes or self.l2_bytes or 2**23
 
     def words(self) -> str:
         """One line for the record."""
@@ -120,9 +127,12 @@ def _gpu_facts(where: Backend) -> Facts:
     found = where.torch.cuda.get_device_properties(0)
     clock = getattr(found, "clock_rate", None)  # [kHz]
     l2 = getattr(found, "L2_cache_size", None)
+    shared = getattr(found, "shared_memory_per_multiprocessor", None)
+    nvidia = where.torch.version.hip is None
     return Facts(
-        found.name, "NVIDIA" if where.torch.version.hip is None else "AMD", found.multi_processor_count,
+        found.name, "NVIDIA" if nvidia else "AMD", found.multi_processor_count,
         clock * 1e3 if clock else None, found.total_memory, None, l2, None, where.torch.__version__, 1,
+        (found.major, found.minor) if nvidia else None, shared,
     )  # fmt: skip
 
 

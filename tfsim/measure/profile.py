@@ -15,10 +15,8 @@ from tfsim.hardware import Device, System
 from tfsim.hardware.profile import DeviceProfile
 from tfsim.measure.backend import Facts
 from tfsim.measure.fits import calibration
+from tfsim.measure.hardware import BEYOND
 from tfsim.timing.machine import machine
-
-_LARGE = 4  # copies of this many times the last-level cache show the memory's bandwidth
-
 
 def profile(rows: pd.DataFrame, about: Facts, *, name: str = "my-machine", kind: str = "cpu") -> dict[str, Any]:
     """The content of a system file: peaks and bandwidth measured, sizes as the operating system states them, and the
@@ -131,7 +129,7 @@ def _peaks(rows: pd.DataFrame) -> dict[str, float]:
 
 def _bandwidth(rows: pd.DataFrame, about: Facts) -> float:
     """Fastest stream beyond the caches [bytes/s]."""
-    beyond = _LARGE * (about.llc_bytes or about.l2_bytes or 2**23)
+    beyond = BEYOND * about.last_cache
     streams = rows[(rows["kind"] == "stream") & (rows["bytes"] > beyond) & (rows["name"] != "fresh")]
     if streams.empty:
         raise InputError("rows: no stream larger than the caches among them, so no memory bandwidth")
