@@ -421,6 +421,17 @@ class TestWithTorch:
         with pytest.raises(InputError, match="more than the 1 CUDA devices"):
             measure_all_reduce(Backend(fake, "cuda", 1), 2)
 
+    def test_two_real_processes_reduce_together(self) -> None:
+        from tfsim.measure.backend import cpus
+        from tfsim.measure.collectives import measure_all_reduce
+
+        if cpus() < 2:
+            pytest.skip("one CPU: two processes would take turns")
+        rows = measure_all_reduce(backend("cpu", 1), 2, quick=True)
+        assert [row["bytes"] for row in rows] == [2**10, 2**18, 2**25]
+        assert all(0 < row["time_s"] < 10 and row["ranks"] == 2 and row["threads"] == 1 for row in rows)
+        assert rows[-1]["time_s"] > rows[0]["time_s"]
+
     def test_a_few_real_cases(self) -> None:
         """Real forward and backward passes of some small cases: positive, finite times with their counts."""
         from tfsim.measure import hardware
