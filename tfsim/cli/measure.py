@@ -34,9 +34,12 @@ def hardware(
     device: Device = None,
     threads: Threads = None,
     dtype: Annotated[
-        list[str] | None, typer.Option(help="fp32, bf16, fp16; may be repeated. Default: fp32; CUDA: bf16 too.")
+        list[str] | None, typer.Option(help="bf16 or fp16 beside fp32; may be repeated. Default: fp32; CUDA: bf16 too.")
     ] = None,
-    ranks: Annotated[int, typer.Option(help="Processes that reduce together: measures all-reduce.", metavar="N")] = 1,
+    ranks: Annotated[
+        int,
+        typer.Option(help="Processes, a share of the CPUs or a GPU each: their network.", metavar="N"),
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Measure this machine's operations and write a profile that --on takes.
@@ -44,17 +47,21 @@ def hardware(
     The profile holds peaks, bandwidth and the constants of the timing formulas, with the error that their fit leaves.
     """
     from tfsim.files import write_text
-    from tfsim.measure.backend import backend, facts
+    from tfsim.measure.backend import backend, cpus, facts
+    from tfsim.measure.collectives import check_ranks
     from tfsim.measure.hardware import measure_operations
     from tfsim.measure.profile import profile, profile_text
 
     writable(out, "out")
     if rows is not None:
         writable(rows, "rows")
-    where = backend(device, threads)
-    dtypes = tuple(dtype or (("fp32", "bf16") if where.device == "cuda" else ("fp32",)))
+    where = backend(device, threads if threads or ranks < 2 else max(1, cpus() // ranks))
+    further = dtype or (["bf16"] if where.device == "cuda" else [])
+    dtypes = tuple(dict.fromkeys(["fp32", *further]))  # element by element kernels are those of fp32
     for name in dtypes:
         where.dtype(name)  # refuses one it does not know
+    if ranks != 1:
+        check_ranks(where, ranks)
     about = facts(where)
     with progress_bar("measuring") as progress:
         found = measure_operations(where, dtypes=dtypes, quick=quick, ranks=ranks, progress=progress)

@@ -51,6 +51,11 @@ class Backend:
         return self.torch.randn(*shape, device=self.device).to(self.dtype(dtype))
 
 
+def cpus() -> int:
+    """CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def backend(device: str | None = None, threads: int | None = None) -> Backend:
     """The device asked for, or the best there is, with torch's threads set.
 
@@ -68,10 +73,9 @@ def backend(device: str | None = None, threads: int | None = None) -> Backend:
     if not present[choice("device", device, DEVICES)]():
         have = ", ".join(name for name in DEVICES if present[name]())
         raise InputError(f"device: torch {torch.__version__} sees no '{device}' on this machine: it has {have}")
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads is not None:
-        if not 1 <= threads <= cpus:
-            raise InputError(f"threads: {threads} is not between 1 and the {cpus} CPUs of this machine")
+        if not 1 <= threads <= cpus():
+            raise InputError(f"threads: {threads} is not between 1 and the {cpus()} CPUs of this machine")
         torch.set_num_threads(threads)
     if device == "cpu":
         _keep_memory()
@@ -105,10 +109,36 @@ class Facts:
     llc_bytes: float | None
     torch: str
     threads: int
+    capability: tuple[int, int] | None = None  # CUDA's, of an NVIDIA GPU
+
+    @property
+    def last_cache(self) -> float:
+        """Bytes of the last cache before memory; 8 MiB where nobody says."""
+        return self.llc_bytes or self.l2_bytes or 2**23
 
     def words(self) -> str:
         """One line for the record."""
         return f"{self.model}, {self.cores} cores, {self.threads} threads, torch {self.torch}"
+
+
+# Compute capability -> architecture: NVIDIA, "CUDA GPU Compute Capability" (developer.nvidia.com/cuda-gpus). A whole
+# number stands for its minor ones that are not named.
+_ARCHITECTURES = {
+    (3,): "kepler", (6,): "pascal", (7,): "volta", (7, 5): "turing", (8,): "ampere", (8, 9): "ada", (9,): "hopper",
+    (10,): "blackwell", (10, 3): "blackwell-ultra", (12,): "blackwell",
+}  # fmt: skip
+# The dies with HBM beside them; their relatives of the same architecture have GDDR.
+_HBM = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (10, 3))
+
+
+def architecture(capability: tuple[int, int]) -> str | None:
+    """NVIDIA's architecture of a compute capability, as device profiles name it; None for one that nobody listed."""
+    return _ARCHITECTURES.get(capability) or _ARCHITECTURES.get(capability[:1])
+
+
+def memory_type(capability: tuple[int, int]) -> str:
+    """Kind of memory, "HBM" or "GDDR", by the die that a compute capability stands for."""
+    return "HBM" if capability in _HBM else "GDDR"
 
 
 def facts(where: Backend) -> Facts:
@@ -120,9 +150,11 @@ def _gpu_facts(where: Backend) -> Facts:
     found = where.torch.cuda.get_device_properties(0)
     clock = getattr(found, "clock_rate", None)  # [kHz]
     l2 = getattr(found, "L2_cache_size", None)
+    nvidia = where.torch.version.hip is None
     return Facts(
-        found.name, "NVIDIA" if where.torch.version.hip is None else "AMD", found.multi_processor_count,
+        found.name, "NVIDIA" if nvidia else "AMD", found.multi_processor_count,
         clock * 1e3 if clock else None, found.total_memory, None, l2, None, where.torch.__version__, 1,
+        (found.major, found.minor) if nvidia else None,
     )  # fmt: skip
 
 

@@ -42,6 +42,8 @@ def cases(where: Backend, dtypes: tuple[str, ...], *, quick: bool) -> list[Case]
     """All cases for ``dtypes``, fp32 first; ``quick``: about a third of them."""
     found: list[Case] = []
     for dtype in dtypes:
+        if where.device != "cpu":
+            found += _large_linears(dtype, quick)
         found += [*_linears(dtype, quick), *_products(dtype, quick), *_attentions(dtype, quick)]
         if dtype == dtypes[0]:
             found += [*_elementwise(dtype, quick), *_lookups(dtype, quick), *_others(dtype, quick)]
@@ -51,6 +53,9 @@ def cases(where: Backend, dtypes: tuple[str, ...], *, quick: bool) -> list[Case]
 _LINEARS = [(64, 64), (256, 256), (512, 128), (128, 512), (768, 768), (2048, 512), (512, 2048), (8192, 256), (1, 512)]
 _ROWS = [1, 8, 64, 256, 1024, 4096]
 _MOST_FLOPS = 8e9
+# What a GPU needs to reach its peak: the sizes above last a few microseconds there, less than their dispatch. Rows,
+# outputs, inputs.
+_LARGE = [(2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 4096, 16384), (256, 8192, 8192)]
 
 
 def _linears(dtype: str, quick: bool) -> Iterator[Case]:
@@ -62,10 +67,18 @@ def _linears(dtype: str, quick: bool) -> Iterator[Case]:
             if 2 * m * n * k > _MOST_FLOPS * (1 if dtype == "fp32" else 0.1):
                 continue
             for phase in PHASES if m <= 64 else PHASES[1:]:
-                yield Case(
-                    "matmul", "linear", phase, dtype, {"m": m, "n": n, "k": k}, _linear(m, n, k, dtype),
-                    2 * m * n * k, m * n, 4 * n * k,
-                )  # fmt: skip
+                yield _linear_case(m, n, k, phase, dtype)
+
+
+def _large_linears(dtype: str, quick: bool) -> Iterator[Case]:
+    for m, n, k in _LARGE[:3] if quick else _LARGE:
+        yield _linear_case(m, n, k, "inference", dtype)
+
+
+def _linear_case(m: int, n: int, k: int, phase: str, dtype: str) -> Case:
+    dims = {"m": m, "n": n, "k": k}
+    make = _linear(m, n, k, dtype)
+    return Case("matmul", "linear", phase, dtype, dims, make, 2 * m * n * k, m * n, 4 * n * k)
 
 
 def _linear(m: int, n: int, k: int, dtype: str) -> Callable[[Backend], Made]:

@@ -1,9 +1,10 @@
-"""From measured rows to the constants of the CPU formulas (tfsim.timing.cpu), with the error that each fit leaves."""
+"""From measured rows to the constants of the CPU formulas (tfsim.timing.cpu) and to the network between processes, with
+the error that each fit leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tfsim.measure.hardware import MIXED, smallest
+from tfsim.timing.constants import constant
 from tfsim.timing.cpu import (
     FUNCTIONS,
     CpuAttentionConstants,
@@ -26,6 +28,7 @@ from tfsim.timing.cpu import (
     cpu_optimizer_seconds,
 )
 from tfsim.timing.fit import fit
+from tfsim.timing.links import Wires, plain_seconds
 from tfsim.timing.machine import Machine
 from tfsim.units import Array
 
@@ -66,6 +69,7 @@ def calibration(rows: pd.DataFrame, machine: Machine) -> dict[str, dict[str, Any
     """Constants by class and variant, with what they were fitted on and the error they leave: the ``calibration`` of a
     device profile. ``rows``: of ``measure_operations`` on a CPU, complete or ``quick``.
     """
+    rows = rows[rows["kind"] != "all_reduce"]
     found: dict[str, dict[str, Any]] = {"cpu_dispatch": {}}
     dispatch: dict[str, CpuDispatchConstants] = {}
     for phase in ("inference", "forward", "backward"):
@@ -96,6 +100,44 @@ def calibration(rows: pd.DataFrame, machine: Machine) -> dict[str, dict[str, Any
         if len(chosen):
             found.setdefault(kind, {})[variant] = _fitted(cls, chosen, overhead[chosen.index], seconds, machine)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Network:
+    """``hop``: seconds of a step of an all-reduce; ``link``: bytes/s that a process sends."""
+
+    hop: float = constant(1e-4, 1e-7, 1e-1, unit="s")
+    link: float = constant(1e9, 1e6, 1e13, unit="bytes/s")
+
+
+def network(rows: pd.DataFrame, library: str) -> dict[str, Any]:
+    """The level of a system that joins the processes of an all-reduce, from ``rows`` of kind "all_reduce" by size:
+    latency and bandwidth that the formula of such levels (``plain_seconds``) fits them with, and the error it leaves.
+
+    What a call costs and what a hop does cannot be told apart in one size of group: all of it counts as hops.
+    """
+    ranks = int(rows["ranks"].iloc[0])
+    sizes, measured = (rows[name].to_numpy(float) for name in ("bytes", "time_s"))
+
+    def seconds(c: _Network, index: NDArray[np.int64]) -> Array:
+        return plain_seconds("all_reduce", sizes[index], ranks, Wires("switch", c.link, c.link, 0, c.hop))
+
+    found = fit(_Network, seconds, measured)
+    error = np.median(np.abs(seconds(found, np.arange(len(rows))) / measured - 1))
+    figure = {
+        "source": "measured",
+        "note": f"all-reduce of {ranks} processes over {library}, {len(rows)} sizes, median error {error:.0%}",
+    }
+    return {
+        "name": library,
+        "link": "pcie",
+        "size": ranks,
+        "topology": "switch",
+        "bandwidth": {"value": f"{found.link:.4g} B/s", **figure},
+        "efficiency": {"value": 1.0, "source": "measured", "note": "the bandwidth is an achieved one"},
+        "latency": {"value": f"{found.hop:.4g} s", **figure},
+        "call_latency": {"value": "0 s", "source": "measured", "note": "counted as hops"},
+    }
 
 
 def _fitted(

@@ -12,6 +12,8 @@ from tfsim.measure.cases import PHASES, Case, Made, cases
 from tfsim.measure.clock import timed
 from tfsim.measure.collectives import measure_all_reduce
 
+BEYOND = 4
+"""A stream of more than this many times the last-level cache shows the memory's bandwidth."""
 _TURNS = 4  # of the mixed operations
 _COLD = 4  # copies of the weights take this many times the last-level cache, so that each is read from memory
 _COPIES = 32  # at most
@@ -34,18 +36,19 @@ def measure_operations(
     """Seconds of every case: one row each, with the columns ``kind``, ``name``, ``phase``, ``dtype``, its sizes
     (``DIMS``), ``flops``, ``elements``, ``held_bytes``, ``time_s`` (median of one copy), ``spread`` (interquartile
     range over median), ``samples`` and ``threads``. ``ranks``: processes that sum a tensor together, measured too.
+
+    Raises InputError where the processes cannot.
     """
     todo = cases(where, dtypes, quick=quick)
-    cache = facts(where).llc_bytes or facts(where).l2_bytes or 2**23
-    rows: list[dict[str, Any]] = []
+    cache = facts(where).last_cache
+    # first, for processes that cannot meet should not cost what was measured before
+    rows = measure_all_reduce(where, ranks, quick=quick) if ranks > 1 else []
     for done, case in enumerate(todo):
         if progress:
             progress(done, len(todo), f"{case.name} {case.phase}")
         rows.append(_row(case, where, cache, _SECONDS[quick]))
     rows += _mixed(todo, where, _SECONDS[quick])
     rows += _streams(where, cache, quick)
-    if ranks > 1:
-        rows += measure_all_reduce(where, ranks, quick=quick)
     return pd.DataFrame(rows)
 
 
@@ -190,12 +193,20 @@ def _backward(made: list[Made], torch: Any) -> Callable[[], object]:
     return backward
 
 
+def stream_sizes(cache: float, *, quick: bool) -> list[int]:
+    """Bytes of a stream, from 4 KiB to 256 MiB, or further where a copy (two) must exceed a cache of ``cache`` bytes
+    ``BEYOND`` times over to come from memory."""
+    sizes = [2**e for e in range(12, 29, 4 if quick else 2)]
+    while 2 * sizes[-1] <= BEYOND * cache:
+        sizes.append(2 * sizes[-1])
+    return sizes
+
+
 def _streams(where: Backend, cache: float, quick: bool) -> list[dict[str, Any]]:
     """Copy (two streams) and triad a + s b (three) by size, into memory that is there and into fresh memory."""
     torch = where.torch
-    sizes = [2**e for e in range(12, 29, 4 if quick else 2)]  # elements times 4 bytes
     rows = []
-    for size in sizes:
+    for size in stream_sizes(cache, quick=quick):
         a, b, c = (torch.zeros(size // 4, device=where.device) for _ in range(3))
         calls: dict[str, tuple[int, Callable[[], object]]] = {
             "copy": (2, lambda: a.copy_(b)),  # noqa: B023  (called within the iteration)

@@ -13,16 +13,16 @@ from tfsim.errors import InputError
 from tfsim.files import validate
 from tfsim.hardware import Device, System
 from tfsim.hardware.profile import DeviceProfile
-from tfsim.measure.backend import Facts
-from tfsim.measure.fits import calibration
+from tfsim.measure.backend import Facts, architecture, memory_type
+from tfsim.measure.fits import calibration, network
+from tfsim.measure.hardware import BEYOND
 from tfsim.timing.machine import machine
-
-_LARGE = 4  # copies of this many times the last-level cache show the memory's bandwidth
 
 
 def profile(rows: pd.DataFrame, about: Facts, *, name: str = "my-machine", kind: str = "cpu") -> dict[str, Any]:
-    """The content of a system file: peaks and bandwidth measured, sizes as the operating system states them, and the
-    constants fitted to ``rows`` with the error they leave (``device.calibration``).
+    """The content of a system file: peaks and bandwidth measured, sizes as the operating system states them, and on a
+    CPU the constants fitted to ``rows`` with the error they leave (``device.calibration``); a GPU's architecture says
+    whose constants it borrows. Rows of an all-reduce between processes become the network that joins so many devices.
 
     Raises InputError where ``rows`` lack what a profile needs.
     """
@@ -30,17 +30,19 @@ def profile(rows: pd.DataFrame, about: Facts, *, name: str = "my-machine", kind:
     if kind == "cpu":
         loaded = Device(validate(DeviceProfile, device, "measured device"))
         device["calibration"] = calibration(rows, machine(loaded))
+    reduced = rows[rows["kind"] == "all_reduce"]
+    ranks = int(reduced["ranks"].iloc[0]) if len(reduced) else 1
     return {
         "schema": 1,
         "name": name,
         "description": f"This machine, measured: {about.words()}",
         "device": device,
-        "devices_per_node": 1,
-        "levels": [],
-        "max_devices": 1,
+        "devices_per_node": ranks,
+        "levels": [network(reduced, "gloo" if kind == "cpu" else "nccl")] if len(reduced) else [],
+        "max_devices": ranks,
         "host": {},
         "node_power": {"value": None, "reason": "not measured: give --power, or --set node_power=VALUE"},
-        "sources": {},
+        "sources": {"measured": device["sources"]["measured"]} if len(reduced) else {},
     }
 
 
@@ -74,21 +76,28 @@ def _device(rows: pd.DataFrame, about: Facts, name: str, kind: str) -> dict[str,
         return {"value": f"{value:.0f} {unit}".strip() if unit else value, "source": "system"}
 
     caches = {key: stated(size, "B") for key, size in (("l2", about.l2_bytes), ("llc", about.llc_bytes)) if size}
-    memory = stated(float(about.memory_bytes), "B")
+    ranks = rows["ranks"].max() if "ranks" in rows else 1  # processes of a CPU share its memory; a GPU has its own
+    memory = stated(about.memory_bytes / (ranks if kind == "cpu" and ranks > 1 else 1), "B")
+    generation = architecture(about.capability) if about.capability else None
+    lacking = {"value": None, "reason": "not measured here: tfsim measure hardware --dtype bf16 does"}
     return {
         "schema": 1,
         "name": name,
         "vendor": about.vendor,
-        "architecture": re.sub(r"[^a-z0-9]+", "-", about.model.lower()).strip("-") or kind,
+        "architecture": generation or re.sub(r"[^a-z0-9]+", "-", about.model.lower()).strip("-") or kind,
         "kind": kind,
         "release_date": unknown,
         "matrix_peak": {
-            dtype: {"value": f"{rate:.6g} FLOP/s", **figure, "note": "fastest product measured"}
+            dtype: {"value": f"{rate:.6g} FLOP/s", **figure, "note": "fastest product or fused attention measured"}
             for dtype, rate in rates.items()
-        },
-        "vector_peak": {},
+        }
+        | ({} if {"bf16", "fp16"} & set(rates) else {"bf16": lacking}),
+        # fp32 products of a GPU run on its vector units; a CPU's formulas take none
+        "vector_peak": {
+            "fp32": {"value": f"{rates['fp32']:.6g} FLOP/s", **figure, "note": "fastest fp32 product measured"}
+        } if kind == "gpu" and "fp32" in rates else {},
         "memory": {
-            "type": "measured",
+            "type": memory_type(about.capability) if about.capability else "measured",
             "label": memory,
             "capacity": memory,
             "bandwidth": {"value": f"{bandwidth:.6g} B/s", **figure, "note": "fastest copy or triad beyond the caches"},
@@ -121,8 +130,10 @@ def _device(rows: pd.DataFrame, about: Facts, name: str, kind: str) -> dict[str,
 
 
 def _peaks(rows: pd.DataFrame) -> dict[str, float]:
-    """Fastest rate of a product per format [FLOP/s], forward or backward, whose flops are two products'."""
-    products = rows[rows["kind"].isin(["matmul", "batched_matmul"]) & (rows["flops"] > 0)]
+    """Fastest rate of a product per format [FLOP/s], forward or backward, whose flops are two products'; or of fused
+    attention forward, which on a CPU that lacks a format widens it and so outruns products."""
+    fused = (rows["name"] == "fused") & (rows["phase"] != "backward")
+    products = rows[(rows["kind"].isin(["matmul", "batched_matmul"]) | fused) & (rows["flops"] > 0)]
     if products.empty:
         raise InputError("rows: no matrix product among them, so no peak rate")
     work = products["flops"] * products["phase"].map({"backward": 2}).fillna(1)
@@ -131,7 +142,7 @@ def _peaks(rows: pd.DataFrame) -> dict[str, float]:
 
 def _bandwidth(rows: pd.DataFrame, about: Facts) -> float:
     """Fastest stream beyond the caches [bytes/s]."""
-    beyond = _LARGE * (about.llc_bytes or about.l2_bytes or 2**23)
+    beyond = BEYOND * about.last_cache
     streams = rows[(rows["kind"] == "stream") & (rows["bytes"] > beyond) & (rows["name"] != "fresh")]
     if streams.empty:
         raise InputError("rows: no stream larger than the caches among them, so no memory bandwidth")

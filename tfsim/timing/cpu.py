@@ -178,7 +178,8 @@ def cpu_matmul_seconds(
     copies: Number | None = None,
 ) -> Array:
     """Seconds of [m, k] x [k, n], without its dispatch; with ``copies``, of as many products of two activations (a
-    matrix per head), else the second factor is a weight and comes from memory. Sizes broadcast.
+    matrix per head), else the second factor is a weight and comes from memory. Sizes broadcast. A product takes at
+    least what one of its rows or columns alone does, for both read the larger matrix.
 
     Raises InputError for a format the device lacks.
     """
@@ -188,7 +189,7 @@ def cpu_matmul_seconds(
     alone = many * (compute + n * k * pack + m * k * c.activation + m * n * c.output)
     blocked = np.minimum(alone, alone / machine.cores + c.fork)
     streamed = many * np.maximum(2 * m * n * k / machine.peak(dtype), 4 * np.maximum(n, m) * k / stream)
-    time: Array = np.where((m == 1) | (n == 1), streamed, blocked)
+    time: Array = np.where((m == 1) | (n == 1), streamed, np.maximum(streamed, blocked))
     return time
 
 

@@ -127,8 +127,11 @@ def basis(device: Device) -> str:
         found = constants("systolic", SystolicConstants, device, "bfloat16")
         return f"kernels: matmul {found.source} ({found.median_ape:.0%} {_of(found.own)}), others a roofline"
     if device.kind == "cpu" and is_measured(device):
-        parts = {"matmul": CpuMatmulConstants, "attention": CpuAttentionConstants}
-        errors = [(name, constants(f"cpu_{name}", cls, device, "fp32").median_ape) for name, cls in parts.items()]
+        errors = []
+        for name, cls in (("matmul", CpuMatmulConstants), ("attention", CpuAttentionConstants)):
+            formats = device.profile.calibration.get(f"cpu_{name}", {"fp32": None})
+            left = [constants(f"cpu_{name}", cls, device, variant).median_ape or 0 for variant in formats]
+            errors.append((name, max(left)))  # of the formats measured, the largest
         return f"kernels: measured on {device.name} ({', '.join(f'{n} {e:.0%}' for n, e in errors)} median error)"
     if not has_relatives(device):
         return "kernels: a roofline at the device's achieved fractions, not fitted"
