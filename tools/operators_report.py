@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from tfsim.files import data_dir, read_yaml, write_bytes, write_text  # noqa: E402
 from tfsim.hardware import load_device  # noqa: E402
+from tfsim.palette import COLOURS  # noqa: E402
 from tfsim.validation.operators.collectives import ENGINES  # noqa: E402
 from tfsim.validation.operators.run import OperatorReport, statistics, validate_operators  # noqa: E402
 
@@ -412,8 +413,6 @@ def pictures(tables: dict[str, Rows]) -> Iterator[tuple[str, str, bytes]]:
 def draw(picture: Picture, rows: Rows) -> Any:
     """A row of panels of predicted over measured, three abreast."""
     from matplotlib.figure import Figure
-
-    from tfsim.plots.style import COLOURS
 
     panels = list(rows.groupby(picture.panel))
     names = [] if picture.line is None else sorted(rows[picture.line].astype(str).unique())

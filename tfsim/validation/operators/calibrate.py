@@ -17,7 +17,7 @@ from tfsim.hardware import list_devices, load_device
 from tfsim.timing.fit import fit
 from tfsim.timing.machine import Machine, machine
 from tfsim.units import Array
-from tfsim.validation.operators.run import read_tables
+from tfsim.validation.operators.run import out_of_range, read_tables
 from tfsim.validation.operators.table import MEASURERS, Part, visible
 
 
@@ -34,7 +34,7 @@ def calibrate(data: str | Path, device: str) -> dict[str, Any]:
         rows = frame[frame["device"] == machine_of.name]
         if not len(rows):
             continue
-        positive = (rows["time_s"] > 0) & np.isfinite(rows["time_s"])
+        positive = (rows["time_s"] > 0) & np.isfinite(rows["time_s"]) & ~out_of_range(table, rows)
         good = table.prepare(rows[positive & (table.faults(rows, machine_of) == "")])
         for part in table.parts:
             for variant, chosen in _usable(part, good).groupby(part.variant(visible(good))):

@@ -108,12 +108,31 @@ def read_tables(data: str | Path) -> list[tuple[str, Table, pd.DataFrame]]:
         table = table_of(frame)
         if table is not None:
             _check_numbers(file, table, frame)
-            found.append((file.name, table, frame if "source" in frame else frame.assign(source="")))
+            frame = frame if "source" in frame else frame.assign(source="")
+            found.append((file.name, table, frame.assign(device=frame["device"].map(_canonical(frame["device"])))))
         elif path.is_file():
-            raise InputError(f"{file}: the columns are those of no operator table ({', '.join(TABLES)})")
+            raise InputError(f"{file}: the columns are those of no operator table; {_nearest(frame)}")
     if not found:
         raise InputError(f"{data}: no file with the columns of an operator table ({', '.join(TABLES)})")
     return found
+
+
+def _canonical(names: pd.Series[str]) -> dict[str, str]:
+    """The profile's name of each device that is known; an unknown one keeps its own."""
+    found = {}
+    for name in names.dropna().unique():
+        try:
+            found[name] = load_device(str(name)).name
+        except InputError:
+            found[name] = name  # `predict` skips its rows and says why
+    return found
+
+
+def _nearest(frame: pd.DataFrame) -> str:
+    """The table that lacks the smallest part of its columns, and which they are."""
+    lacking = {table.name: sorted(table.columns - set(frame.columns)) for table in TABLES.values()}
+    name = min(lacking, key=lambda table: len(lacking[table]) / len(TABLES[table].columns))
+    return f"the nearest, {name}, also needs {', '.join(lacking[name])} (tables: {', '.join(TABLES)})"
 
 
 def _check_numbers(file: Path, table: Table, frame: pd.DataFrame) -> None:
@@ -153,10 +172,17 @@ def predict(table: Table, frame: pd.DataFrame, *, without_own: bool = False) -> 
             for variant, chosen in rows.groupby(variants):
                 if variant:
                     _predict_variant(part, str(variant), chosen, device, facts, out, without_own)
+    out.loc[out_of_range(table, frame), "skipped"] = "a size is below 0 or infinite"
     out.loc[frame["device"].isna(), "skipped"] = "device: none is stated"
     out.loc[~((frame["time_s"] > 0) & np.isfinite(frame["time_s"])), "skipped"] = "time_s: not a positive number"
     out.loc[(out["part"] == "") & (out["skipped"] == ""), "skipped"] = "no formula for this kind of row"
     return out
+
+
+def out_of_range(table: Table, frame: pd.DataFrame) -> pd.Series[bool]:
+    """Rows with a number that no operator has, whether or not a formula needs it."""
+    sizes = frame[sorted(table.columns.difference((*WORDS, "time_s")))].astype(float)
+    return ((sizes < 0) | np.isinf(sizes)).any(axis=1)
 
 
 def _predict_variant(
@@ -217,6 +243,6 @@ def grouped(rows: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
     """`statistics` per group of ``columns`` (those that the rows have)."""
     present = [c for c in columns if c in rows.columns]
     return [
-        dict(zip(present, (str(k) for k in key), strict=True)) | statistics(part)
+        dict(zip(present, ("" if pd.isna(k) else str(k) for k in key), strict=True)) | statistics(part)
         for key, part in rows.groupby(present, dropna=False, sort=True)
     ]
