@@ -36,8 +36,9 @@ class MatmulConstants:
 
     ``launch``: a kernel of no work. ``fill``: filling, draining and writing a tile of 128 x 128. ``energy``: of a FLOP
     with all that feeds it, met in full by a kernel that lasts; ``at_once``: the share of it that the shortest kernel
-    meets (one of ``BURST`` seconds meets half of the rest). ``wave``: how much of a part-filled last wave is lost. ``intake``: operand bytes that a core takes in per clock, ``draw``: of those that come from memory or the
-    cache the first time; ``feed``: how much of the lesser of computing and taking in does not hide behind the greater.
+    meets (one of ``BURST`` seconds meets half of the rest). ``wave``: how much of a part-filled last wave is lost.
+    ``intake``: operand bytes that a core takes in per clock, ``draw``: of those that come from memory or the cache the
+    first time; ``feed``: how much of the lesser of computing and taking in does not hide behind the greater.
     ``memory``: achieved fraction of the bandwidth. ``resident``: fraction of the cache that a working set may fill and
     stay; ``cache_speed``: the cache's bandwidth over the memory's. ``serial``: how much of the lesser of what the cores
     do and what the memory brings does not hide behind the greater. ``split``: a second kernel that adds the shares of

@@ -100,7 +100,7 @@ def read_tables(data: str | Path) -> list[tuple[str, Table, pd.DataFrame]]:
     found = []
     for file in files:
         try:
-            frame = pd.read_csv(file, low_memory=False)
+            frame = pd.read_csv(file, low_memory=False, dtype=dict.fromkeys(WORDS, str))
         except (OSError, ValueError, gzip.BadGzipFile, EOFError) as error:
             raise InputError(f"{file}: cannot read as CSV: {str(error).splitlines()[0]}") from None
         if not isinstance(frame.index, pd.RangeIndex):
@@ -118,13 +118,13 @@ def read_tables(data: str | Path) -> list[tuple[str, Table, pd.DataFrame]]:
 
 
 def _canonical(names: pd.Series[str]) -> dict[str, str]:
-    """The profile's name of each device that is known; an unknown one keeps its own."""
+    """The profile's name of each device of the library; a path, or a name that is unknown, stays as it is."""
     found = {}
     for name in names.dropna().unique():
         try:
-            found[name] = load_device(str(name)).name
+            found[name] = load_device(load_device(str(name)).name).name
         except InputError:
-            found[name] = name  # `predict` skips its rows and says why
+            found[name] = name  # `predict` loads the path, or skips the rows and says why
     return found
 
 
@@ -166,9 +166,10 @@ def predict(table: Table, frame: pd.DataFrame, *, without_own: bool = False) -> 
             out.loc[rows.index, "skipped"] = f"device: {error}"
             continue
         out.loc[rows.index, "skipped"] = table.faults(rows, device)
-        rows = table.prepare(rows)
+        rows = table.prepare(rows[~out_of_range(table, rows)])
         for part in table.parts:
-            variants = part.variant(visible(rows))
+            with np.errstate(all="ignore"):
+                variants = part.variant(visible(rows))
             for variant, chosen in rows.groupby(variants):
                 if variant:
                     _predict_variant(part, str(variant), chosen, device, facts, out, without_own)
