@@ -243,7 +243,8 @@ def _or_none(x: Any) -> float | None:
 def grouped(rows: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
     """`statistics` per group of ``columns`` (those that the rows have)."""
     present = [c for c in columns if c in rows.columns]
+    named = [rows[c].astype(object).where(rows[c].notna(), "").astype(str) for c in present]
     return [
-        dict(zip(present, ("" if pd.isna(k) else str(k) for k in key), strict=True)) | statistics(part)
-        for key, part in rows.groupby(present, dropna=False, sort=True)
+        dict(zip(present, (str(k) for k in key), strict=True)) | statistics(part)
+        for key, part in rows.groupby(named, sort=True)
     ]
