@@ -98,7 +98,8 @@ def _prefill(frame: pd.DataFrame, machine: Machine, c: PrefillConstants, variant
     heads, kv_heads, d = _number(frame, "n_heads"), _number(frame, "n_kv_heads"), _number(frame, "head_dim")
     # half the bytes of a row leave a core's registers room for tiles of 128 rows, which overlap within themselves
     device = load_device(frame["device"].iloc[0])
-    generation = FLASH2 if variant == "flash2" or (flash(device)[1] is FLASH2 and runs == "bf16") else FLASH3
+    older = device.kind == "gpu" and flash(device)[1] is FLASH2 and runs == "bf16"
+    generation = FLASH2 if older or variant == "flash2" else FLASH3
     cached = np.where(_kv_format(frame) == "fp8", 1, 2)
     call, kernel = (
         prefill_seconds(
