@@ -52,6 +52,13 @@ def test_a_users_device_is_fitted_on_the_kernels_that_its_estimates_take() -> No
     assert found["predicted"][1] < found["predicted"][0]  # half the bytes of keys and values
 
 
+def test_a_tpu_prefill_is_met() -> None:
+    """Llama-3.1 8B on one v6e, 704 tokens after 1,024 (LLMServingSim's profile, MIT)."""
+    row = {"device": "tpu-v6e", "timing": "kernel", "batch": 1, "q_len": 704, "kv_len": 1024, "time_s": 3.39e-4}
+    found = predict(TABLES["attention"], rows(row))
+    assert found["skipped"][0] == "" and found["predicted"][0] == pytest.approx(3.39e-4, rel=0.05)
+
+
 def test_formats_that_no_kernel_has_are_skipped() -> None:
     decode = {"phase": "decode", "q_len": 1}
     found = predict(
