@@ -88,7 +88,8 @@ HEADER = GEMM_TEXT.splitlines()[0]
 BAD = {
     "empty": ("", "cannot read as CSV"),
     "binary": (b"\xff\xfe\x00\x01", "cannot read as CSV"),
-    "no table": ("hello\n", "the columns are those of no operator table (gemm, "),
+    "no table": ("hello\n", "the columns are those of no operator table; the nearest, "),
+    "no times": (GEMM_TEXT.replace("time_s", "seconds"), "no operator table; the nearest, gemm, also needs time_s ("),
     "other columns": ("a,b\n1,2\n", "the columns are those of no operator table"),
     "a size that is no number": (lines(("1,3584,", "1,many,")), "line 4: m: 'many' is not a number"),
     "a time that is no number": (lines(("5.9669e-06", "6 us")), "line 2: time_s: '6 us' is not a number"),

@@ -15,7 +15,7 @@ from tfsim.errors import InputError
 from tfsim.hardware import load_device
 from tfsim.timing.machine import machine
 from tfsim.timing.matmul import MatmulConstants, matmul_seconds
-from tfsim.validation.operators.calibrate import calibrate, calibration_file, calibration_text
+from tfsim.validation.operators.calibrate import calibrate, calibration_file, calibration_text, held_out
 
 DEVICE = "h100-sxm-80gb"
 TRUTH = MatmulConstants(launch=4e-6, memory=0.7)
@@ -84,3 +84,11 @@ def test_every_calibration_file_is_of_a_known_device_and_generated() -> None:
             for table in variants.values():
                 assert set(table) == {"constants", "fitted_on", "error"}
                 assert table["fitted_on"]["rows"] > len(table["constants"])
+
+
+def test_rows_held_out_are_of_the_class_and_met_where_the_formula_is_true(data: Path) -> None:
+    found = held_out(data, DEVICE, "matmul", "bfloat16")
+    assert 60 < len(found) < 120 and set(found["source"]) == {"mine"}
+    assert (found["predicted"] / found["time_s"] - 1).abs().median() < 0.02
+    with pytest.raises(InputError, match="too few rows of h100-sxm-80gb for matmul int8_wo"):
+        held_out(data, DEVICE, "matmul", "int8_wo")

@@ -88,3 +88,10 @@ def test_rows_no_system_or_formula_describes_say_so() -> None:
     )
     assert list(rows["skipped"][:2]) == ["no formula for this kind of row", "a size the formula needs is missing"]
     assert rows["skipped"][2].startswith("device: ")
+
+
+def test_rows_of_no_group_are_skipped() -> None:
+    good = table(ROWS).iloc[:3]
+    for wrong in ({"num_devices": 0}, {"num_devices": float("nan")}, {"devices_per_node": -1}, {"op": "scan"}):
+        rows = predict(COLLECTIVES, pd.concat([good, good.assign(**wrong)], ignore_index=True))
+        assert list(rows["skipped"] != "") == [False] * 3 + [True] * 3

@@ -12,7 +12,7 @@ from tfsim.timing.machine import machine
 from tfsim.timing.moe import MoEConstants
 from tfsim.validation.operators.expert_alltoall import EXPERT_ALLTOALL
 from tfsim.validation.operators.moe import GROUPED, MOE, loads
-from tfsim.validation.operators.run import table_of
+from tfsim.validation.operators.run import predict, table_of
 from tfsim.validation.operators.table import visible
 
 FUSED = {
@@ -78,7 +78,9 @@ def test_columns_tell_the_table() -> None:
 
 
 def test_rows_go_to_the_formula_of_their_kind() -> None:
-    rows = frame(FUSED, {}, {"part": "up", "kernel": "grouped_gemm", "dtype": "fp8_block_kernel"}, {"part": "else"})
+    product = {"part": "up", "kernel": "grouped_gemm", "dtype": "fp8_block_kernel", "phase": "decode"}
+    local = {"num_local_experts": 8, "tokens_per_expert": 32}
+    rows = frame(FUSED, {}, {**product, **local}, {"part": "else"})
     fused, product = (part.variant(visible(rows)) for part in MOE.parts)
     assert list(fused) == ["bfloat16", "", ""]
     assert list(product) == ["", "fp8_block_kernel", ""]
@@ -127,3 +129,17 @@ def test_groups_of_the_gemm_table_are_products_of_experts() -> None:
     four, eight = GROUPED.seconds(rows[1:], on, MoEConstants(), "fp8_block_kernel")
     assert 1.8 * four < eight < 2.2 * four
     assert (GROUPED.roofline(rows[1:], on, "fp8_block_kernel") < [four, eight]).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"distribution": "uniform"}, {"distribution": np.nan}, {"dtype": "fp7"}, {"experts": 0}, {"experts": np.nan},
+        {"experts": 1e30}, {"experts": 4}, {"moe_ep": 0}, {"moe_ep": 0.5}, {"moe_tp": np.nan}, {"tokens": -1},
+        {"part": "up", "phase": "decode"}, {"part": "down", "phase": "other", "num_local_experts": 8},
+    ],
+)  # fmt: skip
+def test_rows_that_describe_no_layer_are_skipped(wrong: dict[str, object]) -> None:
+    found = predict(MOE, pd.DataFrame([FUSED, {**FUSED, **wrong}]))
+    reasons = ("no formula for this kind of row", "a size is below 0 or infinite")
+    assert found["skipped"][0] == "" and found["skipped"][1] in reasons

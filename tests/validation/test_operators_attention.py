@@ -42,6 +42,32 @@ def test_variants_name_the_kernel() -> None:
     assert (found["skipped"] == "").all() and (found["predicted"] > 0).all()
 
 
+def test_a_users_device_is_fitted_on_the_kernels_that_its_estimates_take() -> None:
+    """Ampere's stand under "flash2", whatever the cache's format (``attention_kernels.flash``); Ada has its own."""
+    found = predict(
+        TABLES["attention"],
+        rows({"device": "a40"}, {"device": "a40", "kv_dtype": "fp8"}, {"device": "rtx-4090"}, {"device": "l40s"}),
+    )
+    assert list(found["variant"]) == ["flash2", "flash2", "bf16", "bf16"]
+    assert found["predicted"][1] < found["predicted"][0]  # half the bytes of keys and values
+
+
+def test_a_tpu_prefill_is_met() -> None:
+    """Llama-3.1 8B on one v6e, 704 tokens after 1,024 (LLMServingSim's profile, MIT)."""
+    row = {"device": "tpu-v6e", "timing": "kernel", "batch": 1, "q_len": 704, "kv_len": 1024, "time_s": 3.39e-4}
+    found = predict(TABLES["attention"], rows(row))
+    assert found["skipped"][0] == "" and found["predicted"][0] == pytest.approx(3.39e-4, rel=0.05)
+
+
+def test_formats_that_no_kernel_has_are_skipped() -> None:
+    decode = {"phase": "decode", "q_len": 1}
+    found = predict(
+        TABLES["attention"],
+        rows({"dtype": "fp7"}, {"kv_dtype": "int8"}, {**decode, "kv_dtype": "fp7"}, {"dtype": "fp16"}),
+    )
+    assert list(found["skipped"]) == ["no formula for this kind of row"] * 3 + [""]
+
+
 def test_predictions_do_not_depend_on_time_or_source() -> None:
     frame = rows({}, {"phase": "decode", "q_len": 1, "batch": 64, "kv_len": 4096})
     changed = frame.assign(time_s=1.0, source="someone else")

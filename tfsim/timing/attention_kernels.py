@@ -59,16 +59,15 @@ def attention_time(timer: Timer, op: Operator) -> KernelTime:
 def _prefill(timer: Timer, op: Operator) -> KernelTime:
     """Many queries per sequence, or the backward pass."""
     d = op.dims
-    latent, narrow = bool(np.any(np.asarray(d["d_qk"]) > d["d_v"])), _narrow(op)
-    if latent:
-        variant, kernel = "fp8" if narrow else "bf16", FLASH3
-        c = timer.constants("mla_prefill", PrefillConstants, variant)
-    else:
-        variant, kernel = flash(timer.device)
-        # kernels of A100 read no fp8 cache in any table: theirs takes fewer bytes, and else the same time
-        narrow_variant = "bf16-fp8kv" if variant == "bf16" and narrow else variant
-        c = timer.constants("prefill_attention", PrefillConstants, narrow_variant)
+    latent = bool(np.any(np.asarray(d["d_qk"]) > d["d_v"]))
     causal, window = _mask(op)
+    if latent:
+        kernel = FLASH3
+        c = timer.constants("mla_prefill", PrefillConstants, "fp8" if _narrow(op) else "bf16")
+    else:
+        _, kernel = flash(timer.device)
+        masked = np.any(causal & (np.asarray(d["q_len"]) > 1))
+        c = timer.constants("prefill_attention", PrefillConstants, _variant(timer.device, op, masked=bool(masked)))
     sizes = (d["batch"], d["heads"], d["kv_heads"], d["q_len"], d["kv_len"], d["d_qk"], d["d_v"], timer.facts, c)
     mask: dict[str, Any] = {"causal": causal, "window": window, "kernel": kernel}
     if op.phase == "backward":
@@ -78,6 +77,16 @@ def _prefill(timer: Timer, op: Operator) -> KernelTime:
         **mask,
     )  # fmt: skip
     return KernelTime(seconds, 0)
+
+
+def _variant(device: Device, op: Operator, *, masked: bool) -> str:
+    """Whose constants prefill takes: those of kernels that read the cache's format, or without a mask the encoders',
+    which Hopper and Blackwell were measured with (heads of no multiple of 16 run on kernels of an older generation)."""
+    variant, kernel = flash(device)
+    if kernel is FLASH3 and not masked and not _narrow(op):
+        return "encoder" if np.all(np.asarray(op.dims["d_qk"]) % 16 == 0) else "encoder-unaligned"
+    # kernels of A100 read no fp8 cache in any table: theirs takes fewer bytes, and else the same time
+    return "bf16-fp8kv" if variant == "bf16" and _narrow(op) else variant
 
 
 def _narrow(op: Operator) -> bool:

@@ -24,6 +24,9 @@ TILES = ((64, 64), (128, 64), (128, 128), (128, 256))
 SPLITS = (0, 1, 2, 4)
 _TILE = 128 * 128  # the tile that ``fill`` is told for
 _BLOCK = 8192  # products at a time: their arrays stay in a core's cache
+# How long a kernel lasts for which the clock has come down half of the way [s]. Fitted, it trades against the energy:
+# the same rows then leave products ten times longer than any measured at a third or at all of what they sustain.
+BURST = 2e-3
 _K_PER_SPLIT = 256  # a share of k shorter than this is not worth a core
 
 
@@ -33,9 +36,9 @@ class MatmulConstants:
 
     ``launch``: a kernel of no work. ``fill``: filling, draining and writing a tile of 128 x 128. ``energy``: of a FLOP
     with all that feeds it, met in full by a kernel that lasts; ``at_once``: the share of it that the shortest kernel
-    meets, ``burst``: how long one lasts that meets half of the rest. ``wave``: how much of a part-filled last wave is
-    lost. ``intake``: operand bytes that a core takes in per clock, ``draw``: of those that come from memory or the
-    cache the first time; ``feed``: how much of the lesser of computing and taking in does not hide behind the greater.
+    meets (one of ``BURST`` seconds meets half of the rest). ``wave``: how much of a part-filled last wave is lost.
+    ``intake``: operand bytes that a core takes in per clock, ``draw``: of those that come from memory or the cache the
+    first time; ``feed``: how much of the lesser of computing and taking in does not hide behind the greater.
     ``memory``: achieved fraction of the bandwidth. ``resident``: fraction of the cache that a working set may fill and
     stay; ``cache_speed``: the cache's bandwidth over the memory's. ``serial``: how much of the lesser of what the cores
     do and what the memory brings does not hide behind the greater. ``split``: a second kernel that adds the shares of
@@ -46,7 +49,6 @@ class MatmulConstants:
     fill: float = constant(1e-6, 1e-8, 2e-5, unit="s")
     energy: float = constant(6e-13, 1e-14, 5e-12, unit="J per FLOP")
     at_once: float = constant(0.7, 0.02, 1)
-    burst: float = constant(3e-3, 5e-4, 0.1, unit="s")
     wave: float = constant(0.3, 0.02, 1)
     intake: float = constant(120, 5, 600, unit="bytes per clock")
     memory: float = constant(0.85, 0.3, 1)
@@ -134,7 +136,7 @@ def _fastest(sizes: Array, machine: Machine, c: MatmulConstants, peak: Number) -
             waves = tiles * shares / machine.cores
             turns = np.maximum(1, waves + c.wave * (np.ceil(waves) - waves))
             free = turns * (work / shares + fill)  # at the full clock
-            limited = powered * (c.at_once + (1 - c.at_once) * free / (free + c.burst))
+            limited = powered * (c.at_once + (1 - c.at_once) * free / (free + BURST))
             compute = _soft_maximum(free, limited)
             intake = turns * taken / shares
             inside = np.maximum(compute, intake) + c.feed * np.minimum(compute, intake)

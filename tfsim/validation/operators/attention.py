@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tfsim.hardware import Device
+from tfsim.hardware import Device, load_device
 from tfsim.timing.attention import (
     FLASH2,
     FLASH2_FLAT,
@@ -23,21 +23,36 @@ from tfsim.timing.attention import (
     mixed_seconds,
     prefill_seconds,
 )
+from tfsim.timing.attention_kernels import flash
 from tfsim.timing.machine import Machine
 from tfsim.units import Array
 from tfsim.validation.operators.table import Part, Table, no_faults, where
 
-FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8"}  # the tables' names of number formats
+# The tables' names of number formats; fp16 runs at the rate of bf16 on every device.
+FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "float16": "bf16", "fp16": "bf16", "fp8": "fp8"}
 PACKED = 32  # query heads that TensorRT-LLM's grouped decode kernel serves together; a larger group runs one per head
 TPU = "tpu-v6e"
 # TensorRT-LLM's kernels of Ampere and Ada work in tiles as FlashAttention-2's do. On A100 they stand for it ("flash2":
 # instructions that all later chips run too, which LLMServingSim's rows did); those of Ada are a build of their own.
 A100 = "a100-sxm-80gb"
-BEFORE_HOPPER = (A100, "l40s")
 # Query and key-value heads of the models of attention_mixed (their configurations); heads have 128 numbers.
-COMPACT = ("rtx-a6000", "rtx-4090", "l40s")  # compute capability 8.6 or 8.9
 MIXED_HEADS = {"Llama-3.1-8B": (32, 8), "Qwen3-32B": (64, 8), "Qwen3-30B-A3B-Instruct-2507": (32, 4)}
 _MIXED_SIZE = 128
+
+
+def _older(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Rows of devices that A100's prefill kernels stand for, whatever the format of the cache."""
+    return frame["device"].map({name: flash(load_device(name))[0] == "flash2" for name in frame["device"].unique()})
+
+
+def _compact(device: Device) -> bool:
+    """Compute capability 8.6 or 8.9: Ada, and Ampere without HBM."""
+    hbm = device.profile.memory.type.startswith("HBM")
+    return device.architecture == "ada" or (device.architecture == "ampere" and not hbm)
+
+
+def _formats_known(frame: pd.DataFrame) -> pd.Series[bool]:
+    return frame["dtype"].isin(list(FORMATS)) & _kv_format(frame).notna()
 
 
 def _number(frame: pd.DataFrame, name: str) -> Array:
@@ -61,15 +76,15 @@ def _key_bytes(kv: str) -> int:
 
 
 def _prefill_variant(frame: pd.DataFrame) -> pd.Series[str]:
-    kv, tpu = _kv_format(frame), frame["device"] == TPU
-    prefill = (frame["phase"] == "prefill") & ~tpu
-    encoder = frame["phase"] == "encoder"
+    kv, tpu, known = _kv_format(frame), frame["device"] == TPU, _formats_known(frame)
+    prefill = (frame["phase"] == "prefill") & ~tpu & known
+    encoder = (frame["phase"] == "encoder") & known
     odd = frame["head_dim"] % 16 != 0  # such heads run on kernels of an older generation
     return where(
         frame,
         (prefill & (frame["dtype"] == "fp8"), "fp8"),
+        ((prefill & _older(frame)) | (_profiled(frame) & frame["phase"].isin(["prefill", "decode"]) & ~tpu), "flash2"),
         (prefill & (kv == "fp8"), "bf16-fp8kv"),
-        ((prefill & (frame["device"] == A100)) | (_profiled(frame) & ~tpu), "flash2"),
         (prefill, "bf16"),
         (encoder & odd, "encoder-unaligned"),
         (encoder, "encoder"),
@@ -82,17 +97,20 @@ def _prefill(frame: pd.DataFrame, machine: Machine, c: PrefillConstants, variant
     runs = "fp8" if variant == "fp8" else "bf16"
     heads, kv_heads, d = _number(frame, "n_heads"), _number(frame, "n_kv_heads"), _number(frame, "head_dim")
     # half the bytes of a row leave a core's registers room for tiles of 128 rows, which overlap within themselves
-    generation = FLASH2 if variant == "flash2" or (machine.name in BEFORE_HOPPER and runs == "bf16") else FLASH3
+    device = load_device(frame["device"].iloc[0])
+    older = device.kind == "gpu" and flash(device)[1] is FLASH2 and runs == "bf16"
+    generation = FLASH2 if older or variant == "flash2" else FLASH3
+    cached = np.where(_kv_format(frame) == "fp8", 1, 2)
     call, kernel = (
         prefill_seconds(
             batch, heads, kv_heads, q, kv, d, d, machine, c, dtype=runs,
-            kv_bytes=_key_bytes("fp8" if "fp8" in variant else ""), act_bytes=_key_bytes(runs),
+            kv_bytes=cached, act_bytes=_key_bytes(runs),
             causal=_number(frame, "causal") == 1, window=_number(frame, "window"), whole_call=whole,
             kernel=generation,
         )
         for whole in (True, False)
     )  # fmt: skip
-    flat = FLASH2_FLAT if machine.name in COMPACT else FLASH2
+    flat = FLASH2_FLAT if _compact(device) else FLASH2
     steps = mixed_seconds(0, 0, batch, kv, heads, kv_heads, d, machine, c, dtype=runs, kernel=flat)
     kernel = np.where(frame["phase"] == "decode", steps, kernel)
     return np.where(frame["timing"] == "kernel", kernel, call)
@@ -129,7 +147,7 @@ def _attention_roofline(frame: pd.DataFrame, machine: Machine, variant: str) -> 
 
 
 def _decode_variant(frame: pd.DataFrame) -> pd.Series[str]:
-    decode = (frame["phase"] == "decode") & ~_profiled(frame) & (frame["device"] != TPU)
+    decode = (frame["phase"] == "decode") & ~_profiled(frame) & (frame["device"] != TPU) & _formats_known(frame)
     alone, fp8 = pd.Series(_packed(frame) == 1, frame.index), _kv_format(frame) == "fp8"
     return where(
         frame,
@@ -209,7 +227,7 @@ _LATENT, _ROTARY, _NOPE, _VALUE = 512, 64, 128, 128
 
 
 def _mla_variant(frame: pd.DataFrame, phase: str) -> pd.Series[str]:
-    chosen, fp8 = frame["phase"] == phase, _kv_format(frame) == "fp8"
+    chosen, fp8 = (frame["phase"] == phase) & _formats_known(frame), _kv_format(frame) == "fp8"
     return where(frame, (chosen & fp8, "fp8"), (chosen, "bf16"))
 
 

@@ -75,7 +75,8 @@ def _engine(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _known(frame: pd.DataFrame) -> pd.Series[bool]:
-    return frame["op"].isin(list(KINDS)) & (_inner(frame) != "")
+    several = (frame["num_devices"] >= 1) & (frame["devices_per_node"] >= 1)
+    return frame["op"].isin(list(KINDS)) & (_inner(frame) != "") & several
 
 
 def _linked_variant(frame: pd.DataFrame) -> pd.Series[str]:
@@ -84,7 +85,7 @@ def _linked_variant(frame: pd.DataFrame) -> pd.Series[str]:
 
 
 def _reduce_variant(frame: pd.DataFrame) -> pd.Series[str]:
-    return where(frame, (~_engine(frame) & _added(frame), "nccl"))
+    return where(frame, (_known(frame) & ~_engine(frame) & _added(frame), "nccl"))
 
 
 def _staged_variant(frame: pd.DataFrame) -> pd.Series[str]:
@@ -94,7 +95,7 @@ def _staged_variant(frame: pd.DataFrame) -> pd.Series[str]:
 
 
 def _engine_variant(frame: pd.DataFrame) -> pd.Series[str]:
-    here = _inner(frame).isin(["switch", "adds"]) & _engine(frame) & (frame["op"] == "all_reduce")
+    here = _known(frame) & _inner(frame).isin(["switch", "adds"]) & _engine(frame) & (frame["op"] == "all_reduce")
     flags = frame["library"].str.startswith(FLAGS, na=False)
     return where(frame, (here & (frame["timing"] == "host"), "eager"), (here & flags, "flags"), (here, "barrier"))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tfsim.hardware import Device
 from tfsim.operators.formats import weight_bytes
 from tfsim.timing.machine import Machine
 from tfsim.timing.matmul import MatmulConstants, QuantisedMatmulConstants, matmul_seconds, quantise_seconds
@@ -71,10 +70,6 @@ def _borrow(variant: str) -> str:
     return KERNEL_ONLY.get(variant, "bfloat16" if variant in ("float16", "fp16") else variant)
 
 
-def _faults(frame: pd.DataFrame, device: Device) -> pd.Series[str]:
-    return no_faults(frame, device)
-
-
 GEMM = Table(
     "gemm",
     frozenset({"device", "timing", "dtype", "groups", "m", "n", "k", "time_s"}),
@@ -83,6 +78,6 @@ GEMM = Table(
         Part("quantised_matmul", QuantisedMatmulConstants, _variant_quantised, _quantised, _roofline, borrow=_borrow),
         GROUPED,
     ),
-    _faults,
+    no_faults,
     group=("source", "device", "dtype"),
 )

@@ -26,20 +26,26 @@ FORMATS = {
     "w4a16_mxfp4": ("mxfp4", "bf16", 2.0, False),
     "w4a8_mxfp4_mxfp8": ("mxfp4", "fp8", 1.03, False),
 }
+MOST_EXPERTS = 100_000  # of a row: their loads are drawn one by one
 # Groups of experts with like loads, and draws of a skewed load that they average.
 GROUPS, DRAWS = 12, 8
 
 
 def fused_variant(frame: pd.DataFrame) -> pd.Series[str]:
     """Number format and kernel generation of a fused layer: constants are fitted for each."""
-    fused = frame["part"] == "fused"
+    routed = frame["distribution"].astype(str).str.fullmatch(r"balanced|power_law_\d+(\.\d+)?")
+    sized = (frame[["tokens", "topk", "moe_tp", "moe_ep"]] >= 1).all(axis=1) & (frame["topk"] <= frame["experts"])
+    cut = (frame["moe_ep"] <= frame["experts"]) & (frame["experts"] <= MOST_EXPERTS)
+    fused = (frame["part"] == "fused") & routed & sized & cut & frame["dtype"].isin(list(FORMATS))
     generation = where(frame, (frame["kernel"].str.endswith("min_latency"), "_min_latency"))
     return (frame["dtype"] + generation).where(fused, "")
 
 
 def product_variant(frame: pd.DataFrame) -> pd.Series[str]:
     """A grouped product alone."""
-    return where(frame, (frame["part"].isin(["up", "down"]), "fp8_block_kernel"))
+    sized = frame["num_local_experts"].between(1, MOST_EXPERTS) & (frame["tokens_per_expert"] > 0)
+    known = frame["part"].isin(["up", "down"]) & frame["phase"].isin(["decode", "prefill"]) & sized
+    return where(frame, (known, "fp8_block_kernel"))
 
 
 def _format(variant: str) -> tuple[str, str, float, bool]:
@@ -110,7 +116,8 @@ def _faults(frame: pd.DataFrame, device: Device) -> pd.Series[str]:
 def loads(frame: pd.DataFrame) -> Load:
     """Loads of the rank that was timed: of skewed routing the fullest, of balanced routing the first."""
     columns = ("tokens", "topk", "experts", "moe_ep", "distribution", "phase", "num_local_experts", "tokens_per_expert")
-    keys = zip(*(frame[c].tolist() for c in columns), strict=True)
+    alone = frame.assign(phase=frame["phase"].where(frame["part"] != "fused"))  # a fused layer has no phase
+    keys = zip(*(alone[c].tolist() for c in columns), strict=True)
     found = [_load(*key) for key in keys]
     return Load(
         np.array([rows for rows, _ in found]).reshape(-1, GROUPS),

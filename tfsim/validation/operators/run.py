@@ -100,7 +100,7 @@ def read_tables(data: str | Path) -> list[tuple[str, Table, pd.DataFrame]]:
     found = []
     for file in files:
         try:
-            frame = pd.read_csv(file, low_memory=False)
+            frame = pd.read_csv(file, low_memory=False, dtype=dict.fromkeys(WORDS, str))
         except (OSError, ValueError, gzip.BadGzipFile, EOFError) as error:
             raise InputError(f"{file}: cannot read as CSV: {str(error).splitlines()[0]}") from None
         if not isinstance(frame.index, pd.RangeIndex):
@@ -108,12 +108,31 @@ def read_tables(data: str | Path) -> list[tuple[str, Table, pd.DataFrame]]:
         table = table_of(frame)
         if table is not None:
             _check_numbers(file, table, frame)
-            found.append((file.name, table, frame if "source" in frame else frame.assign(source="")))
+            frame = frame if "source" in frame else frame.assign(source="")
+            found.append((file.name, table, frame.assign(device=frame["device"].map(_canonical(frame["device"])))))
         elif path.is_file():
-            raise InputError(f"{file}: the columns are those of no operator table ({', '.join(TABLES)})")
+            raise InputError(f"{file}: the columns are those of no operator table; {_nearest(frame)}")
     if not found:
         raise InputError(f"{data}: no file with the columns of an operator table ({', '.join(TABLES)})")
     return found
+
+
+def _canonical(names: pd.Series[str]) -> dict[str, str]:
+    """The profile's name of each device of the library; a path, or a name that is unknown, stays as it is."""
+    found = {}
+    for name in names.dropna().unique():
+        try:
+            found[name] = load_device(load_device(str(name)).name).name
+        except InputError:
+            found[name] = name  # `predict` loads the path, or skips the rows and says why
+    return found
+
+
+def _nearest(frame: pd.DataFrame) -> str:
+    """The table that lacks the smallest part of its columns, and which they are."""
+    lacking = {table.name: sorted(table.columns - set(frame.columns)) for table in TABLES.values()}
+    name = min(lacking, key=lambda table: len(lacking[table]) / len(TABLES[table].columns))
+    return f"the nearest, {name}, also needs {', '.join(lacking[name])} (tables: {', '.join(TABLES)})"
 
 
 def _check_numbers(file: Path, table: Table, frame: pd.DataFrame) -> None:
@@ -147,16 +166,24 @@ def predict(table: Table, frame: pd.DataFrame, *, without_own: bool = False) -> 
             out.loc[rows.index, "skipped"] = f"device: {error}"
             continue
         out.loc[rows.index, "skipped"] = table.faults(rows, device)
-        rows = table.prepare(rows)
+        rows = table.prepare(rows[~out_of_range(table, rows)])
         for part in table.parts:
-            variants = part.variant(visible(rows))
+            with np.errstate(all="ignore"):
+                variants = part.variant(visible(rows))
             for variant, chosen in rows.groupby(variants):
                 if variant:
                     _predict_variant(part, str(variant), chosen, device, facts, out, without_own)
+    out.loc[out_of_range(table, frame), "skipped"] = "a size is below 0 or infinite"
     out.loc[frame["device"].isna(), "skipped"] = "device: none is stated"
     out.loc[~((frame["time_s"] > 0) & np.isfinite(frame["time_s"])), "skipped"] = "time_s: not a positive number"
     out.loc[(out["part"] == "") & (out["skipped"] == ""), "skipped"] = "no formula for this kind of row"
     return out
+
+
+def out_of_range(table: Table, frame: pd.DataFrame) -> pd.Series[bool]:
+    """Rows with a number that no operator has, whether or not a formula needs it."""
+    sizes = frame[sorted(table.columns.difference((*WORDS, "time_s")))].astype(float)
+    return ((sizes < 0) | np.isinf(sizes)).any(axis=1)
 
 
 def _predict_variant(
@@ -216,7 +243,8 @@ def _or_none(x: Any) -> float | None:
 def grouped(rows: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
     """`statistics` per group of ``columns`` (those that the rows have)."""
     present = [c for c in columns if c in rows.columns]
+    named = [rows[c].astype(object).where(rows[c].notna(), "").astype(str) for c in present]
     return [
         dict(zip(present, (str(k) for k in key), strict=True)) | statistics(part)
-        for key, part in rows.groupby(present, dropna=False, sort=True)
+        for key, part in rows.groupby(named, sort=True)
     ]
