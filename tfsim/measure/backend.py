@@ -118,7 +118,10 @@ class Facts:
 
     def words(self) -> str:
         """One line for the record."""
-        return f"{self.model}, {self.cores} cores, {self.threads} threads, torch {self.torch}"
+        cores, threads = (
+            f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in ((self.cores, "core"), (self.threads, "thread"))
+        )
+        return f"{self.model}, {cores}, {threads}, torch {self.torch}"
 
 
 # Compute capability -> architecture: NVIDIA, "CUDA GPU Compute Capability" (developer.nvidia.com/cuda-gpus). A whole
