@@ -19,6 +19,12 @@ def models(
     only: Annotated[
         list[str] | None, typer.Option("--models", help="Only this model; may be repeated.", metavar="NAME")
     ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="development (formulas were refined on it) or held_out; default: both.", metavar="NAME"
+        ),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the cases, and measure nothing.")] = False,
     device: Device = None,
     threads: Threads = None,
@@ -29,10 +35,12 @@ def models(
     A line per case: time, its spread, FLOPs and kept bytes as torch counts them, peak memory. What tfsim says of the
     same cases: tfsim validate measured.
     """
-    from tfsim.measure.models import FAMILIES, cases
+    from tfsim.errors import choice
+    from tfsim.measure.models import FAMILIES, SETS, cases
 
     names = list(dict.fromkeys(only or FAMILIES))
-    chosen = [case for name in names for case in cases(name, quick=quick)]
+    which = [one for one in SETS if one in {choice("set", s, SETS) for s in sets or SETS}]
+    chosen = [case for one in which for name in names for case in cases(name, one, quick=quick)]
     if list_:
         _list(names, chosen, json)
         return
@@ -86,7 +94,7 @@ def _list(names: list[str], chosen: list[Any], json: bool) -> None:
 
     rows = [list(asdict(case).values()) for case in chosen]
     table(
-        ["model", "phase", "batch", "new", "cached", "encoder"],
+        ["model", "phase", "batch", "new", "cached", "encoder", "set"],
         rows,
         title=f"{len(chosen)} cases of {len(names)} models",
     )
