@@ -17,7 +17,6 @@ from tfsim.measure.models import Case, build, family, spec
 from tfsim.measure.models.base import Decoder, Measured, Size
 
 Mode = Literal["eager", "compile"]
-MODES: tuple[Mode, ...] = ("eager", "compile")
 SECONDS = {True: 0.1, False: 0.5}
 """Of repeats per case, quick or not."""
 
