@@ -124,7 +124,7 @@ def _print_measured(report: dict[str, Any]) -> None:
                 table(columns, rows, title=f"{title}: {whole['set'].replace('_', '-')} cases")
         skipped = (report if quantity == "time_s" else report["memory"])["skipped"]
         if skipped:
-            table(["rows", "skipped because"], [[n, reason] for reason, n in skipped.items()], title=title)
+            table(["rows", f"{title}: skipped because"], [[n, reason] for reason, n in skipped.items()])
 
 
 def _measured_figures(group: dict[str, Any]) -> list[object]:
