@@ -83,6 +83,23 @@ def test_a_training_step_frees_what_it_made() -> None:
     assert first == second > states
 
 
+def test_what_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line in the row, whether torch.compile refuses at once or when it first runs; nothing is timed."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: nothing to compile")
+    from tfsim.measure.backend import backend
+    from tfsim.measure.runs import measure_models
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("no working C++ compiler\nand more")
+
+    case = Case("gpt2", "forward", 1, 4)
+    for broken in (refuse, lambda _: refuse):
+        monkeypatch.setattr(torch, "compile", broken)
+        (row,) = measure_models([case], backend("cpu"), mode="compile")
+        assert row["error"] == "RuntimeError: no working C++ compiler" and "time_s" not in row
+        assert (row["mode"], row["set"]) == ("compile", "development")
+
+
 def test_sixteen_families_with_at_least_six_cases_each() -> None:
     assert len(FAMILIES) >= 16
     for name in FAMILIES:

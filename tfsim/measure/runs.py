@@ -57,8 +57,8 @@ def _times(step: Step, where: Backend, mode: Mode, seconds: float) -> dict[str, 
     call = step.call
     if mode == "compile":
         torch.compiler.reset()
-        step.compile()
         try:
+            step.compile()
             call()
         except Exception as error:  # whatever the compiler cannot do with a model is an answer
             return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
