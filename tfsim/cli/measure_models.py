@@ -46,7 +46,9 @@ def models(
     from tfsim.measure.models import FAMILIES, SETS, cases
 
     names = list(dict.fromkeys(only or FAMILIES))
-    which = dict.fromkeys(choice("set", one, SETS) for one in sets or (SETS[:1] if quick else SETS))
+    for one in sets or ():
+        choice("set", one, SETS)
+    which = [one for one in SETS if one in (sets or (SETS[:1] if quick else SETS))]
     chosen = [case for one in which for name in names for case in cases(name, one, quick=quick)]
     if list_:
         _list(names, chosen, json)

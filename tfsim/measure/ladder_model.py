@@ -24,7 +24,7 @@ _HELD_OUT_SEED = 2**40  # no run has it
 _CHUNK = 64  # steps whose text is drawn at once
 
 
-class Layer(nn.Module):  # type: ignore[misc]
+class Layer(nn.Module):
     """Attention and a feed-forward network, each after a LayerNorm and around a residual."""
 
     def __init__(self, width: int) -> None:
@@ -42,7 +42,7 @@ class Layer(nn.Module):  # type: ignore[misc]
         return x + self.down(functional.relu(self.up(self.norm_2(x))))
 
 
-class Model(nn.Module):  # type: ignore[misc]
+class Model(nn.Module):
     """``ladder_plan.specification`` in torch; the output matrix is the input table."""
 
     def __init__(self, width: int) -> None:

@@ -139,10 +139,12 @@ def cases(name: str, which: Set = "development", *, quick: bool = False) -> tupl
     given = [(*size, source) for size, source in zip(sizes.passes, beside, strict=True)]
     if quick:
         given = given[:2]
-    longest = [(*sizes.longest, beside[-1])] if sizes.longest and not quick else []
+    runs: dict[Phase, list[tuple[int, int, int]]] = {"forward": given, "train": list(given)}
+    if sizes.longest and not quick:
+        runs["train"].append((*sizes.longest, beside[-1]))
     passes = [
         Case(name, phase, batch, length, encoder_len=source, set=which)
-        for phase, run in (("forward", given), ("train", given + longest))
+        for phase, run in runs.items()
         for batch, length, source in run
     ]
     steps = [Case(name, "decode", batch, 1, past, beside[-1], which) for batch, past in sizes.decode]
