@@ -256,5 +256,6 @@ def test_write_errors(tmp_path: Path) -> None:
 
 def test_data_dir_of_the_source_tree() -> None:
     assert data_dir("hardware") == Path(__file__).parents[1] / "hardware"
+    assert (data_dir("measured") / "runs.csv").is_file()
     with pytest.raises(ValueError, match="no data of kind"):
         data_dir("secrets")

@@ -71,6 +71,8 @@ def test_the_wheel_holds_the_data(wheel: Path, wheel_of_sdist: Path) -> None:
     for kind in ("hardware", "scenarios"):
         packed = [n for n in names if n.startswith(f"tfsim/_data/{kind}/") and n.endswith(".yaml")]
         assert len(packed) == yaml_files(kind) > 0
+    measured = {n.removeprefix("tfsim/_data/measured/") for n in names if n.startswith("tfsim/_data/measured/")}
+    assert measured == {"runs.csv", "machine.yaml"}
     assert "tfsim/py.typed" in names
     assert all(name.startswith(("tfsim/", "tfsim-")) for name in names)
     assert sorted(names) == sorted(zipfile.ZipFile(wheel_of_sdist).namelist())

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _M = TypeVar("_M", bound="BaseModel")
 
+_DATA = {"hardware": "hardware", "scenarios": "scenarios", "measured": "reports/measured"}
+"""Where the data that ships lies in a source tree; pyproject.toml packs the same folders (of "measured", what
+``tfsim validate measured`` reads)."""
+
 _JSON_LIMIT = 64_000_000  # bytes
 _YAML_LIMIT = 2_000_000  # bytes; YAML is parsed about 20 times slower than JSON
 _DEPTH_LIMIT = 100
@@ -122,18 +126,18 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 @cache
 def data_dir(kind: str) -> Path:
-    """The folder of the data that ships with tfsim: kind is "hardware" or "scenarios".
+    """The folder of the data that ships with tfsim: kind is "hardware", "scenarios" or "measured".
 
-    In a source tree (also an editable install) that is the tree's own top-level folder, so that
+    In a source tree (also an editable install) that is the tree's own folder (``_DATA``), so that
     edits count at once; in an installed wheel the copy packed as `tfsim/_data/<kind>`.
     """
-    if kind not in ("hardware", "scenarios"):
+    if kind not in _DATA:
         raise ValueError(f"no data of kind {kind!r}")
     package = Path(__file__).resolve().parent
     project = package.parent / "pyproject.toml"
     # A wheel may be unpacked next to somebody else's pyproject.toml, hence the look inside.
     if project.is_file() and 'name = "tfsim"' in project.read_text(encoding="utf-8"):
-        return package.parent / kind
+        return package.parent / _DATA[kind]
     return package / "_data" / kind
 
 

@@ -51,9 +51,37 @@ def statistics(found: dict[str, Any]) -> list[Any]:
     ]
 
 
+def of(report: MeasuredReport, quantity: str, which: str = "development") -> pd.DataFrame:
+    """The lines of a quantity in one set of cases."""
+    lines = report.of(quantity)
+    return lines[lines["set"] == which]
+
+
+def held_out(report: MeasuredReport) -> list[str]:
+    """The held-out cases beside the others, in all and by model; nothing when they were not measured."""
+    lines = report.of("time_s")
+    if not (lines["set"] == "held_out").any():
+        return []
+    header = ["cases", "number", "median error", "90 % within", "bias", "repeats' spread", "roofline's error"]
+    rows = [[name.replace("_", "-"), *statistics(summary(part))] for name, part in lines.groupby("set", sort=False)]
+    held = of(report, "time_s", "held_out").groupby("model", sort=False)
+    models = [[f"held-out {name}", *statistics(summary(part))] for name, part in held]
+    return [
+        "## Held-out cases",
+        "",
+        "Other widths, depths, batches and lengths of each model (`tfsim/measure/models/held_out`), measured once,"
+        " after the formulas were settled: nobody looked at them before.",
+        "",
+        row(header),
+        row(["---"] * len(header)),
+        *(row(r) for r in (*rows, *models)),
+        "",
+    ]
+
+
 def by(report: MeasuredReport, quantity: str, column: str) -> list[str]:
     """A table of a quantity's error per value of ``column``, and in all."""
-    lines = report.of(quantity)
+    lines = of(report, quantity)
     header = [column, "cases", "median error", "90 % within", "bias", "repeats' spread", "roofline's error"]
     rows = [[name, *statistics(summary(part))] for name, part in lines.groupby(column, sort=False)]
     rows = [r for r in rows if r[1]]
@@ -65,7 +93,7 @@ def by(report: MeasuredReport, quantity: str, column: str) -> list[str]:
 
 def sizes(report: MeasuredReport) -> list[str]:
     """Errors of step times by how long a step is."""
-    lines = report.of("time_s")
+    lines = of(report, "time_s")
     edges = [0, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, float("inf")]
     rows = []
     for low, high in pairwise(edges):
@@ -78,8 +106,8 @@ def sizes(report: MeasuredReport) -> list[str]:
 
 
 def worst(report: MeasuredReport) -> list[str]:
-    """The cases furthest off."""
-    lines = report.of("time_s")
+    """The cases furthest off, of the development set."""
+    lines = of(report, "time_s")
     lines = lines[lines["skipped"] == ""].assign(ratio=lambda d: d["predicted"] / d["measured"])
     lines = lines.loc[(lines["ratio"] - 1).abs().sort_values(ascending=False).index[:WORST]]
     header = ["model", "phase", "batch", "new", "cached", "measured", "predicted", "predicted / measured"]
@@ -121,6 +149,7 @@ def text(report: MeasuredReport, runs: pd.DataFrame, notes: str) -> str:
         "Constants come from micro-benchmarks of the machine alone (`tfsim measure hardware`); none was fitted to these"
         " models. *Repeats' spread*: distance of the quartiles of a case's repeats over their median.",
         "",
+        *held_out(report),
         "## Time of a step, by model",
         "",
         *by(report, "time_s", "model"),

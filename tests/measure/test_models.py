@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tfsim.errors import InputError
-from tfsim.measure.models import FAMILIES, PHASES, Case, build, cases, spec, specification
+from tfsim.measure.models import FAMILIES, PHASES, SETS, Case, Phase, Set, build, cases, spec, specification
 from tfsim.models import load_model
 from tfsim.models.spec import ModelSpec
 from tfsim.validation.measured.predict import Case as Run
 from tfsim.validation.measured.predict import counted
 
-LENGTHS = {"vit": 65, "dit": 64}
+LENGTHS = {"development": {"vit": 65, "dit": 64}, "held_out": {"vit": 101, "dit": 100}}
 
 
 def counts(case: Case, model: ModelSpec) -> dict[str, Any]:
@@ -24,24 +24,29 @@ def counts(case: Case, model: ModelSpec) -> dict[str, Any]:
     return counted(model, run)
 
 
-def small_cases(name: str) -> list[Case]:
-    """A pass, a training step and a decode step, of two sequences and of one; past a window's length too."""
-    length = LENGTHS.get(name, 11)
-    source = 9 if FAMILIES[name].encoder else 0
-    found = [Case(name, p, b, length, encoder_len=source) for p in ("forward", "train") for b in (1, 2)]  # type: ignore[arg-type]
-    decode = [Case(name, "decode", 2, 1, past, source) for past in (13, 100)] if FAMILIES[name].decode else []
-    return [*found, *decode]
+def small_cases(name: str, which: Set) -> list[Case]:
+    """A pass, a training step and decode steps, of two sequences and of one; past a window's length too. In the
+    held-out sizes one training step and one decode step say as much."""
+    length = LENGTHS[which].get(name, 11)
+    source = 9 if FAMILIES[name].development.encoder else 0
+    phases: list[Phase] = ["forward", "train"] if which == "development" else ["train"]
+    batches = (1, 2) if which == "development" else (3,)
+    found = [Case(name, p, b, length, encoder_len=source, set=which) for p in phases for b in batches]
+    decode = FAMILIES[name].development.decode
+    steps = [Case(name, "decode", 2, 1, past, source, which) for past in ((13, 100) if decode else ())]
+    return [*found, *(steps if which == "development" else steps[1:])]
 
 
+@pytest.mark.parametrize("which", SETS)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_torch_counts_what_tfsim_counts(name: str) -> None:
+def test_torch_counts_what_tfsim_counts(name: str, which: Set) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: no real model to count")
     from tfsim.measure.counting import n_parameters
     from tfsim.measure.runs import STEPS
 
     torch.manual_seed(0)
-    model = build(name)
-    for case in small_cases(name):
+    model = build(name, spec(name, which))
+    for case in small_cases(name, which):
         step = STEPS[case.phase](model, case)
         torchs = {"parameters": n_parameters(model), **step.counted()}
         ours = counts(case, model.spec)
@@ -78,6 +83,23 @@ def test_a_training_step_frees_what_it_made() -> None:
     assert first == second > states
 
 
+def test_what_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line in the row, whether torch.compile refuses at once or when it first runs; nothing is timed."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: nothing to compile")
+    from tfsim.measure.backend import backend
+    from tfsim.measure.runs import measure_models
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("no working C++ compiler\nand more")
+
+    case = Case("gpt2", "forward", 1, 4)
+    for broken in (refuse, lambda _: refuse):
+        monkeypatch.setattr(torch, "compile", broken)
+        (row,) = measure_models([case], backend("cpu"), mode="compile")
+        assert row["error"] == "RuntimeError: no working C++ compiler" and "time_s" not in row
+        assert (row["mode"], row["set"]) == ("compile", "development")
+
+
 def test_sixteen_families_with_at_least_six_cases_each() -> None:
     assert len(FAMILIES) >= 16
     for name in FAMILIES:
@@ -87,9 +109,22 @@ def test_sixteen_families_with_at_least_six_cases_each() -> None:
         assert set(cases(name, quick=True)) < set(found)
 
 
+def test_held_out_cases_are_of_other_sizes() -> None:
+    """No width or depth, batch or length of them was among those that the formulas were refined on."""
+    for name in FAMILIES:
+        seen, held = cases(name), cases(name, "held_out")
+        assert len(held) >= 4 and {case.set for case in held} == {"held_out"}, name
+        assert not {(c.batch, c.seq_len, c.past_len) for c in seen} & {(c.batch, c.seq_len, c.past_len) for c in held}
+        ours, other = spec(name), spec(name, "held_out")
+        assert ours.d_model != other.d_model, name
+    with pytest.raises(InputError, match="unknown set 'heldout': did you mean held_out"):
+        cases("gpt2", "heldout")  # type: ignore[arg-type]
+
+
 def test_each_specification_is_found_by_name_and_says_where_its_module_is() -> None:
     for name, family in FAMILIES.items():
-        assert spec(name).source == f"tfsim.measure.models.{family.module}"
+        for which in SETS:
+            assert spec(name, which).source == f"tfsim.measure.models.{family.module}"
         assert specification(name) == spec(name)
     assert specification("gpt2-xl") == load_model("gpt2-xl")
     with pytest.raises(InputError, match="unknown measured model 'lama': did you mean llama"):

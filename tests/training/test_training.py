@@ -78,6 +78,22 @@ def test_recomputation_costs_time_and_saves_memory() -> None:
     assert full.time["recompute"] > 0 == none.time["recompute"]
 
 
+def test_scores_in_memory_are_computed_in_full_whatever_the_mask() -> None:
+    """A causal model takes as long as one whose tokens see each other; a fused kernel skips what is masked."""
+    causal = load_model("gpt2-medium")
+    (name,) = causal.blocks
+    mixer = causal.blocks[name].mixer.model_copy(update={"causal": False})
+    both = causal.model_copy(update={"blocks": {name: causal.blocks[name].model_copy(update={"mixer": mixer})}})
+    job: dict[str, Any] = {"devices": 1, "seq_len": 1024, "global_batch": 8, "plan": {"micro_batch": 8}}
+
+    def ratio(software: str) -> float:
+        times = [train(model, load_system(H100), software=software, **job).step_time_s for model in (causal, both)]
+        return float(times[0] / times[1])
+
+    assert ratio("unfused-attention") == pytest.approx(1, rel=1e-9)
+    assert ratio("eager") < 0.98
+
+
 def test_the_pipeline_bubble_is_that_of_1f1b() -> None:
     """Even stages of a deep model: bubble / ideal = (p - 1) / m (Narayanan et al. 2021)."""
     model = load_model("gpt3-175b")

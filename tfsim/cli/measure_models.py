@@ -12,12 +12,25 @@ from tfsim.errors import InputError
 
 def models(
     out: Annotated[Path | None, typer.Option(help="Write a line per case here (CSV).", metavar="FILE")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Without the longest cases, under a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Without the longest and the held-out cases, under a minute.")
+    ] = False,
     compile: Annotated[
-        bool, typer.Option("--compile", help="Measure what torch.compile makes of them, too (minutes more).")
+        bool,
+        typer.Option(
+            "--compile", help="Then a case per model and phase as torch.compile makes it (half a minute each, or more)."
+        ),
     ] = False,
     only: Annotated[
         list[str] | None, typer.Option("--models", help="Only this model; may be repeated.", metavar="NAME")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="development (formulas were refined on it) or held_out; default: both, --quick: the first.",
+            metavar="NAME",
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the cases, and measure nothing.")] = False,
     device: Device = None,
@@ -29,10 +42,14 @@ def models(
     A line per case: time, its spread, FLOPs and kept bytes as torch counts them, peak memory. What tfsim says of the
     same cases: tfsim validate measured.
     """
-    from tfsim.measure.models import FAMILIES, cases
+    from tfsim.errors import choice
+    from tfsim.measure.models import FAMILIES, SETS, cases
 
     names = list(dict.fromkeys(only or FAMILIES))
-    chosen = [case for name in names for case in cases(name, quick=quick)]
+    for one in sets or ():
+        choice("set", one, SETS)
+    which = [one for one in SETS if one in (sets or (SETS[:1] if quick else SETS))]
+    chosen = [case for one in which for name in names for case in cases(name, one, quick=quick)]
     if list_:
         _list(names, chosen, json)
         return
@@ -59,16 +76,18 @@ def _measured(
     from tfsim.measure.backend import backend
 
     where = backend(device, threads)
-    from tfsim.measure.runs import MODES, SECONDS, measure_models
+    from tfsim.measure.runs import SECONDS, Mode, measure_models
 
-    modes = MODES if compiled else MODES[:1]
+    # the shortest of each phase: compiling takes as long whatever the size, and launches are what it saves
+    first = {(case.model, case.phase): case for case in reversed(chosen)}
+    plans: dict[Mode, list[Any]] = {"eager": chosen, "compile": list(reversed(first.values())) if compiled else []}
     rows: list[dict[str, Any]] = []
     with progress_bar("measuring") as progress:
-        for mode in modes:
-            for case, row in zip(chosen, measure_models(chosen, where, mode=mode, seconds=SECONDS[quick]), strict=True):
+        for mode, some in plans.items():
+            for case, row in zip(some, measure_models(some, where, mode=mode, seconds=SECONDS[quick]), strict=True):
                 rows.append(row)
                 if progress is not None:
-                    progress(len(rows), len(modes) * len(chosen), f"{case.model} {case.phase}")
+                    progress(len(rows), sum(map(len, plans.values())), f"{case.model} {case.phase}")
     if not any(row.get("time_s") for row in rows):
         raise InputError("no case could be measured: " + str(rows[0].get("error", "")))
     return rows
@@ -86,7 +105,7 @@ def _list(names: list[str], chosen: list[Any], json: bool) -> None:
 
     rows = [list(asdict(case).values()) for case in chosen]
     table(
-        ["model", "phase", "batch", "new", "cached", "encoder"],
+        ["model", "phase", "batch", "new", "cached", "encoder", "set"],
         rows,
         title=f"{len(chosen)} cases of {len(names)} models",
     )

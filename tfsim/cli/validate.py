@@ -61,21 +61,35 @@ def _figures(group: dict[str, Any]) -> list[object]:
 
 @app.command()
 def measured(
-    data: Annotated[Path, typer.Option("--data", help="What tfsim measure models wrote.", metavar="FILE")],
-    on: Annotated[
+    data: Annotated[
         Path | None,
-        typer.Option("--on", help="Profile of the machine they ran on (tfsim measure hardware).", metavar="FILE"),
+        typer.Option("--data", help="What tfsim measure models wrote; default: the results that ship.", metavar="FILE"),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            help="Machine they ran on: a profile (tfsim measure hardware) or a system's name; default with the results"
+            " that ship: theirs.",
+            metavar="SYSTEM",
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write a line per row and quantity here (CSV).", metavar="FILE")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Real runs on one machine: counts must be equal; step times and peak memory, predicted with --on."""
+    """Real runs on one machine: counts must be equal; step times and peak memory, predicted with --on.
+
+    Without --data: the runs of tfsim's own report (reports/measured), on the machine they were made on.
+    """
+    from tfsim.files import data_dir
     from tfsim.hardware import load_system
     from tfsim.measure.models import specification
     from tfsim.validation.measured.run import lines_as_csv, validate_measured
 
+    if data is None:
+        data, on = data_dir("measured") / "runs.csv", on or str(data_dir("measured") / "machine.yaml")
     report = validate_measured(data, None if on is None else load_system(on), specification)
     if out is not None:
         from tfsim.files import write_text
@@ -93,19 +107,24 @@ def _print_measured(report: dict[str, Any]) -> None:
     from tfsim.cli.output import table
 
     counts = report["counts"]
-    print(f"counts: {counts['equal']:,} of {counts['compared']:,} equal (parameters, FLOPs, kept bytes, cache)")
+    if counts["compared"]:
+        print(f"counts: {counts['equal']:,} of {counts['compared']:,} equal (parameters, FLOPs, kept bytes, cache)")
+    else:
+        print("counts: the file has none to compare (parameters, flops, saved_bytes, cache_bytes)")
     if counts["unequal"]:
         table(list(counts["unequal"][0]), [list(line.values()) for line in counts["unequal"]], title="not equal")
     titles = {"time_s": "time of a step", "peak_memory_bytes": "peak memory of a training step"}
     columns = ["mode", "model", "phase", "rows", "used", "median", "p90", "bias", "spread", "roofline"]
     for quantity, title in titles.items():
-        groups = [group for group in report["groups"] if group["quantity"] == quantity and group["used"]]
-        whole = report if quantity == "time_s" else report["memory"]
-        rows = [[*(group[key] for key in columns[:3]), *_measured_figures(group)] for group in groups]
-        if rows:
-            table(columns, [*rows, ["", "all", "", *_measured_figures(whole)]], title=title)
-        if whole["skipped"]:
-            table(["rows", "skipped because"], [[n, reason] for reason, n in whole["skipped"].items()])
+        for whole in [one for one in report["sets"] if one["quantity"] == quantity]:
+            same = [g for g in report["groups"] if all(g[key] == whole[key] for key in ("quantity", "set", "mode"))]
+            rows = [[*(g[key] for key in columns[:3]), *_measured_figures(g)] for g in same if g["used"]]
+            if rows:
+                rows.append([whole["mode"], "all", "", *_measured_figures(whole)])
+                table(columns, rows, title=f"{title}: {whole['set'].replace('_', '-')} cases")
+        skipped = (report if quantity == "time_s" else report["memory"])["skipped"]
+        if skipped:
+            table(["rows", f"{title}: skipped because"], [[n, reason] for reason, n in skipped.items()])
 
 
 def _measured_figures(group: dict[str, Any]) -> list[object]:

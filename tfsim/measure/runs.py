@@ -13,11 +13,10 @@ from tfsim.measure import counting
 from tfsim.measure.backend import Backend, facts
 from tfsim.measure.clock import timed
 from tfsim.measure.memory import peak_bytes
-from tfsim.measure.models import Case, build, family
+from tfsim.measure.models import Case, build, family, spec
 from tfsim.measure.models.base import Decoder, Measured, Size
 
 Mode = Literal["eager", "compile"]
-MODES: tuple[Mode, ...] = ("eager", "compile")
 SECONDS = {True: 0.1, False: 0.5}
 """Of repeats per case, quick or not."""
 
@@ -36,12 +35,13 @@ def measure_models(
     torch.set_flush_denormal(True)  # a model that has learned its one batch has gradients that cost a hundred times
     machine = facts(where)
     model: Measured | None = None
-    name = ""
+    made: tuple[str, str] | None = None
     for case in chosen:
-        if model is None or case.model != name:
+        if model is None or (case.model, case.set) != made:
             torch.manual_seed(0)
+            made = case.model, case.set
             with torch.device(where.device):
-                model, name = build(case.model), case.model
+                model = build(case.model, spec(*made))
         how = family(case.model)
         row = {**asdict(case), "attention": how.attention, "recompute": how.recompute, "mode": mode, "dtype": "fp32"}
         with torch.device(where.device):
@@ -57,8 +57,8 @@ def _times(step: Step, where: Backend, mode: Mode, seconds: float) -> dict[str, 
     call = step.call
     if mode == "compile":
         torch.compiler.reset()
-        step.compile()
         try:
+            step.compile()
             call()
         except Exception as error:  # whatever the compiler cannot do with a model is an answer
             return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}

@@ -21,8 +21,8 @@ _BAND = 0.4
 def predicted_and_measured(lines: pd.DataFrame, title: str) -> Figure:
     """Two log-log charts of the lines of ``validate_measured``: times of steps and peak memory of training steps.
 
-    A dot per case, its bar from the lower to the upper quartile of the repeats; the line is equality, the band 40 % to
-    either side.
+    A dot per case (open: held out), its bar from the lower to the upper quartile of the repeats; the line is equality,
+    the band 40 % to either side.
     """
     with house_style():
         figure = Figure(figsize=(10.4, 5.2), layout="constrained")
@@ -45,14 +45,16 @@ def _chart(axes: Axes, lines: pd.DataFrame, words: Callable[[float], str], title
     axes.plot(ends, ends, color=INK, linewidth=1)
     axes.fill_between(ends, ends * (1 - _BAND), ends * (1 + _BAND), color="#000000", alpha=0.06, linewidth=0)
     for colour, (phase, (label, marker)) in zip(COLOURS, _PHASES.items(), strict=False):
-        of = lines[lines["phase"] == phase]
-        if not len(of):
-            continue
-        spread = of["measured"] * of["spread"].fillna(0) / 2 if title.startswith("time") else None
-        axes.errorbar(
-            of["measured"], of["predicted"], xerr=spread, fmt=marker, color=colour, markersize=5, alpha=0.8,
-            elinewidth=0.8, label=label, markeredgewidth=0,
-        )  # fmt: skip
+        for held_out in (False, True):
+            of = lines[(lines["phase"] == phase) & ((lines["set"] == "held_out") == held_out)]
+            if not len(of):
+                continue
+            spread = of["measured"] * of["spread"].fillna(0) / 2 if title.startswith("time") else None
+            axes.errorbar(
+                of["measured"], of["predicted"], xerr=spread, fmt=marker, color=colour, markersize=5, alpha=0.8,
+                elinewidth=0.8, label=f"{label}, held out" if held_out else label, markeredgewidth=0.9 * held_out,
+                markerfacecolor="none" if held_out else colour,
+            )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), title=title)
     axes.set(xlabel="measured", ylabel="predicted", aspect="equal")
     for axis in (axes.xaxis, axes.yaxis):

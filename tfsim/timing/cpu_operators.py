@@ -162,6 +162,9 @@ def _attention(cpu: Cpu, op: Operator) -> Times:
     # of a cache, or of what the forward pass kept, the keys come from memory
     memory = cpu.of("cpu_memory", CpuMemoryConstants, "fp32")
     seconds = np.maximum(seconds, cpu_memory_seconds(0, cpu.facts, memory, elements=1, cold=op.read))
+    # a single query is a row that meets a matrix, its keys and then its values; each head of a group reads them anew
+    alone = cpu.product(op, 1, d["kv_len"], d["d_qk"], heads) + cpu.product(op, 1, d["d_v"], d["kv_len"], heads)
+    seconds = np.where(np.asarray(d["q_len"]) == 1, np.maximum(seconds, alone), seconds)
     cached = np.asarray(d["kv_len"], float) > np.asarray(d["q_len"], float)
     held = np.where(cached & (cpu.variant == "inference"), _CACHE_KERNELS, 0)
     return seconds, cpu.dispatch.attention + held * cpu.dispatch.pointwise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +71,9 @@ def layer_costs(
     tp, ep, etp, micro_batch, seq_len, images = distinct.T
     shards = Shards(tp=tp, ep=ep, etp=etp, sequence_parallel=True)
     operators = Style(policy.compute, style.pointwise, style.attention)
-    shape = Shape(micro_batch, seq_len, causal="halved", images=images, shards=shards, style=operators)
+    # scores in memory are computed in full, and masked after
+    causal: Literal["full", "halved"] = "halved" if style.attention == "fused" else "full"
+    shape = Shape(micro_batch, seq_len, causal=causal, images=images, shards=shards, style=operators)
     groups = Groups({"tp": Group(tp, 1), "ep": Group(ep, etp), "etp": Group(etp, 1)})
     parts = segments(compute_spec(model, policy), shape, loss=True)
     costs = {part.name: _cost(part, shape, system, operators, style, groups) for part in parts}

@@ -6,9 +6,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfsim.errors import InputError
 from tfsim.hardware import Device, System
-from tfsim.models.counts import Counts, count
-from tfsim.models.spec import AlignmentFrontend, ModelSpec
+from tfsim.models.counts import Counts, count, encoder_positions
+from tfsim.models.spec import AlignmentFrontend, ModelSpec, PatchFrontend
 from tfsim.operators.core import Operator, total
 from tfsim.software import software
 from tfsim.timing import Groups, exposed_dispatch, operator_time
@@ -61,8 +62,17 @@ def counts(model: ModelSpec, case: Case, causal: str = "full") -> Counts:
     )
 
 
+def check_positions(model: ModelSpec, case: Case) -> None:
+    """An image has as many positions as its patches, whatever a row says. Raises InputError where the two differ."""
+    if isinstance(model.frontend, PatchFrontend):
+        patches = model.frontend.positions(model.frontend.image_size)
+        if case.seq_len != patches:
+            raise InputError(f"seq_len: an image of {model.name} has {patches} positions, not {case.seq_len}")
+
+
 def counted(model: ModelSpec, case: Case) -> dict[str, Any]:
     """The quantities that torch counts too: ``parameters``, ``flops``, ``saved_bytes``, ``cache_bytes``."""
+    check_positions(model, case)
     got = counts(model, case)
     return {
         "parameters": got.parameters.total,
@@ -73,10 +83,15 @@ def counted(model: ModelSpec, case: Case) -> dict[str, Any]:
 
 
 def trained(model: ModelSpec, case: Case, system: System) -> TrainingEstimate:
-    """tfsim.train of one step on one device, all in fp32."""
+    """tfsim.train of one step on one device, all in fp32.
+
+    Raises InputError for lengths that ``train`` does not take: it reads an encoder's off the specification.
+    """
     if isinstance(model.frontend, AlignmentFrontend):  # its number of sequences is part of the specification
         update = {"frontend": model.frontend.model_copy(update={"n_sequences": case.encoder_len})}
         model = model.model_copy(update=update)
+    elif case.encoder_len not in (0, source := encoder_positions(model, None, None, seq_len=case.seq_len)):
+        raise InputError(f"encoder_len: training is predicted with {source} encoder positions, not {case.encoder_len}")
     return train(
         model,
         system,
@@ -89,11 +104,22 @@ def trained(model: ModelSpec, case: Case, system: System) -> TrainingEstimate:
     )
 
 
-def seconds(model: ModelSpec, case: Case, system: System) -> float:
-    """Time of the case: a training step as ``tfsim.train`` gives it; a pass without training is its operators, one
-    after the other, with what the host adds."""
+@dataclass(frozen=True)
+class Prediction:
+    """``seconds`` of a case; ``memory_bytes`` of tensors alive at once in a training step (None of other phases)."""
+
+    seconds: float
+    memory_bytes: float | None
+
+
+def predict(model: ModelSpec, case: Case, system: System) -> Prediction:
+    """A training step as ``tfsim.train`` gives it, its memory less the runtime's reserve; a pass without training is
+    its operators, one after the other, with what the host adds. Raises InputError for a case that cannot be."""
+    check_positions(model, case)
     if case.phase == "train":
-        return float(trained(model, case, system).step_time_s)
+        step = trained(model, case, system)
+        memory = sum(value for name, value in step.memory.items() if name != "reserve")
+        return Prediction(float(step.step_time_s), float(memory))
     style = software(STYLES[case.mode, case.attention])
     busy = kernels = 0.0
     for _, repeat, op in counts(model, case, "halved" if case.attention == "fused" else "full").operators:
@@ -101,7 +127,7 @@ def seconds(model: ModelSpec, case: Case, system: System) -> float:
             time = operator_time(op, system, style, Groups(), recorded=False)
             busy += repeat * float(time.seconds)
             kernels += repeat * float(time.kernels)
-    return busy + float(exposed_dispatch(busy, kernels, style))
+    return Prediction(busy + float(exposed_dispatch(busy, kernels, style)), None)
 
 
 def roofline_seconds(model: ModelSpec, case: Case, device: Device) -> float:
@@ -114,9 +140,3 @@ def _roofline(op: Operator, device: Device) -> Any:
     peak = device.matmul_peak(op.rate).flop_per_s
     work = op.flops / peak if op.kind in MATRIX_KINDS else 0
     return maximum(work, op.bytes_moved / device.require("bandwidth"))
-
-
-def memory_bytes(model: ModelSpec, case: Case, system: System) -> float:
-    """Bytes of tensors alive at once in a training step: what ``tfsim.train`` needs, less the runtime's reserve."""
-    memory = trained(model, case, system).memory
-    return float(sum(value for name, value in memory.items() if name != "reserve"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from tfsim.errors import InputError, quote
@@ -17,14 +18,18 @@ MODES = ("eager", "compile")
 NEEDED = (*CASE, "time_s")
 NUMBERS = (*SIZES, *COUNTS, "peak_memory_bytes", "time_s", "spread")
 
-_WORDS = {"mode": "eager", "error": "", "attention": "fused", "recompute": "none"}
+SETS = ("development", "held_out")
+_LARGEST = 2**40  # a size beyond it is a slip of the pen, and its products leave what a float counts exactly
+
+_WORDS = {"mode": "eager", "error": "", "attention": "fused", "recompute": "none", "set": "development"}
+_CHOICES = (("phase", PHASES), ("mode", MODES), ("attention", ("fused", "eager")), ("set", SETS))
 
 
 def read_runs(path: str | Path) -> pd.DataFrame:
-    """The rows of a file of measured runs; columns that it lacks are empty (a missing ``mode`` is eager, missing
-    lengths are 0).
+    """The rows of a file of measured runs; columns that it lacks are empty (a missing ``mode`` is eager, a missing
+    ``set`` development, missing lengths are 0).
 
-    Raises InputError for a missing or malformed file, or a cell that is not what its column holds.
+    Raises InputError for a missing or malformed file, one without rows, or a cell that is not what its column holds.
     """
     try:
         frame = pd.read_csv(path)
@@ -32,6 +37,8 @@ def read_runs(path: str | Path) -> pd.DataFrame:
         raise InputError(f"--data: {path}: cannot read as CSV: {str(error).splitlines()[0]}") from None
     if missing := [name for name in (*NEEDED[:4], "time_s") if name not in frame]:
         raise InputError(f"--data: {path}: no column {missing[0]!r}; needed are {', '.join(NEEDED)}")
+    if frame.empty:
+        raise InputError(f"--data: {path}: no rows below the header")
     frame = frame.reindex(columns=[*frame.columns, *(n for n in dict.fromkeys((*CASE, *NUMBERS)) if n not in frame)])
     for column, usual in _WORDS.items():  # an empty column is read as one of numbers
         frame[column] = frame[column].astype(object).fillna(usual) if column in frame else usual
@@ -42,14 +49,25 @@ def read_runs(path: str | Path) -> pd.DataFrame:
             cell = quote(str(frame[column][wrong[0]]))
             raise InputError(f"{path}: line {wrong[0] + 2}: {column}: {cell} is not a number")
         frame[column] = pd.to_numeric(frame[column])
-    for column, known in (("phase", PHASES), ("mode", MODES), ("attention", ("fused", "eager"))):
+        wrong = frame.index[frame[column].notna() & ~((frame[column] >= 0) & (frame[column] < np.inf))]
+        if len(wrong):
+            raise InputError(
+                f"{path}: line {wrong[0] + 2}: {column}: {frame[column][wrong[0]]:g} is not a finite number from 0 up"
+            )
+    wrong = frame.index[frame["model"].isna()]
+    if len(wrong):
+        raise InputError(f"{path}: line {wrong[0] + 2}: model: empty")
+    for column, known in _CHOICES:
         wrong = frame.index[~frame[column].isin(known)]
         if len(wrong):
             cell = quote(str(frame[column][wrong[0]]))
             raise InputError(f"{path}: line {wrong[0] + 2}: {column}: {cell} is not one of {', '.join(known)}")
     for column in SIZES:
         least = 1 if column in ("batch", "seq_len") else 0
-        wrong = frame.index[~((frame[column] >= least) & (frame[column] % 1 == 0))]
+        wrong = frame.index[~((frame[column] >= least) & (frame[column] <= _LARGEST) & (frame[column] % 1 == 0))]
         if len(wrong):
-            raise InputError(f"{path}: line {wrong[0] + 2}: {column}: {frame[column][wrong[0]]:g} is not a size")
+            raise InputError(
+                f"{path}: line {wrong[0] + 2}: {column}: {frame[column][wrong[0]]:g} is not a whole number from {least}"
+                " to 2^40"
+            )
     return frame.astype(dict.fromkeys(SIZES, int))

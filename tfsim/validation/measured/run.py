@@ -14,13 +14,14 @@ from tfsim.errors import InputError
 from tfsim.hardware import System
 from tfsim.models import load_model
 from tfsim.models.spec import ModelSpec
-from tfsim.validation.measured.predict import Case, counted, memory_bytes, roofline_seconds, seconds
+from tfsim.validation.measured.predict import Case, Prediction, counted, predict, roofline_seconds
 from tfsim.validation.measured.read import COUNTS, read_runs
 from tfsim.validation.operators.run import statistics
 
 ESTIMATED = ("time_s", "peak_memory_bytes")
 _COLUMNS = ["file", "row", "id", "source", "device", "quantity", "measured", "predicted", "lower", "upper", "baseline",
-            "skipped", "model", "phase", "mode", "batch", "seq_len", "past_len", "encoder_len", "spread"]  # fmt: skip
+            "skipped", "set", "model", "phase", "mode", "batch", "seq_len", "past_len", "encoder_len",
+            "spread"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,18 @@ class MeasuredReport:
         """The lines of one quantity."""
         return self.lines[self.lines["quantity"] == quantity]
 
-    def groups(self, quantity: str) -> list[dict[str, Any]]:
-        """Statistics of a quantity by mode, model and phase."""
-        by = self.of(quantity).groupby(["mode", "model", "phase"], sort=False)
-        names = ("mode", "model", "phase")
+    def groups(self, quantity: str, *names: str) -> list[dict[str, Any]]:
+        """Statistics of a quantity by the columns ``names``, such as set, mode, model and phase."""
+        by = self.of(quantity).groupby(list(names), sort=False)
         return [dict(zip(names, map(str, key), strict=True)) | summary(part) for key, part in by]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the statistics of step times; ``memory``, those of peak memory; ``counts``, how many are equal;
-        ``groups`` by quantity, mode, model and phase."""
+        ``sets``, by quantity, set and mode; ``groups``, by model and phase too."""
         counts = self.lines[self.lines["quantity"].isin(COUNTS)]
-        unequal = self.unequal[["row", "model", "phase", "batch", "seq_len", "quantity", "measured", "predicted"]]
+        unequal = self.unequal[
+            ["row", "set", "model", "phase", "batch", "seq_len", "quantity", "measured", "predicted"]
+        ]
         return {
             **summary(self.of("time_s")),
             "memory": summary(self.of("peak_memory_bytes")),
@@ -58,8 +60,12 @@ class MeasuredReport:
                 "equal": int((counts["skipped"] == "").sum()) - len(unequal),
                 "unequal": unequal.to_dict("records"),
             },
-            "groups": [{"quantity": name, **group} for name in ESTIMATED for group in self.groups(name)],
+            "sets": self._by("set", "mode"),
+            "groups": self._by("set", "mode", "model", "phase"),
         }
+
+    def _by(self, *names: str) -> list[dict[str, Any]]:
+        return [{"quantity": name, **group} for name in ESTIMATED for group in self.groups(name, *names)]
 
 
 def summary(lines: pd.DataFrame) -> dict[str, Any]:
@@ -70,18 +76,20 @@ def summary(lines: pd.DataFrame) -> dict[str, Any]:
 
 
 def validate_measured(
-    data: str | Path, system: System | None, models: Callable[[str], ModelSpec] = load_model
+    data: str | Path, system: System | None, models: Callable[[str, Any], ModelSpec] = lambda name, _: load_model(name)
 ) -> MeasuredReport:
     """Counts, step times and peak memory of the runs in ``data`` against tfsim's, for ``system``'s device.
 
-    ``system`` None: counts only. ``models``: what finds a specification by the name in column ``model``.
-    Raises InputError for a malformed file, an unknown model, or when no row can be compared.
+    ``system`` None: counts only. ``models``: what finds a specification by the columns ``model`` and ``set``.
+    A row that cannot be as it is written is skipped, with the reason. Raises InputError for a malformed file or an
+    unknown model.
     """
     frame = read_runs(data)
-    specs = {name: models(str(name)) for name in frame["model"].unique()}
+    names = frame[["model", "set"]].drop_duplicates().itertuples(index=False, name=None)
+    specs = {(name, which): models(str(name), which) for name, which in names}
     lines: list[dict[str, Any]] = []
     for index, row in frame.iterrows():
-        model, case = specs[row["model"]], Case.of(row.to_dict())
+        model, case = specs[row["model"], row["set"]], Case.of(row.to_dict())
         common = {name: row[name] for name in _COLUMNS if name in row} | {"file": Path(data).name, "row": index}
         common["device"] = row.get("device", "") if system is None else system.device.name
         lines += [common | line for line in _counts(row, model, case)]
@@ -94,7 +102,10 @@ def _counts(row: pd.Series[Any], model: ModelSpec, case: Case) -> list[dict[str,
     known = [name for name in COUNTS if not np.isnan(row[name])]
     if not known:
         return []
-    got = counted(model, case)
+    try:
+        got = counted(model, case)
+    except InputError as error:
+        return [_line(name, row[name], np.nan, skipped=str(error)) for name in known]
     return [_line(name, row[name], got[name]) for name in known]
 
 
@@ -104,36 +115,30 @@ def _line(quantity: str, measured: Any, predicted: Any, baseline: Any = np.nan, 
 
 
 def _estimates(row: pd.Series[Any], model: ModelSpec, case: Case, system: System) -> list[dict[str, Any]]:
-    found = []
-    if row["error"] or not row["time_s"] > 0:
-        found.append(_line("time_s", np.nan, np.nan, skipped=f"not measured: {row['error'] or 'no time'}"))
-    else:
-        found.append(_line("time_s", row["time_s"], *_times(model, case, system)))
+    """The lines of time and, of eager runs, of memory; skipped with the reason where nothing is measured or said."""
+    try:
+        got, baseline, refused = predict(model, case, system), roofline_seconds(model, case, system.device), ""
+    except InputError as error:
+        got, baseline, refused = Prediction(np.nan, None), np.nan, str(error)
+    unmeasured = "" if not row["error"] and row["time_s"] > 0 else f"not measured: {row['error'] or 'no time'}"
+    found = [_estimate("time_s", row["time_s"], got.seconds, unmeasured or refused, baseline)]
     if case.mode == "eager":
-        found.append(_memory(row, model, case, system))
+        measured = row["peak_memory_bytes"]
+        if case.phase != "train":
+            refused = "memory is predicted of training steps"
+        elif np.isnan(measured):
+            refused = "not measured"
+        found.append(_estimate("peak_memory_bytes", measured, got.memory_bytes, refused))
     return found
 
 
-def _times(model: ModelSpec, case: Case, system: System) -> tuple[float, float, str]:
-    """(predicted, roofline, why not)."""
-    try:
-        return seconds(model, case, system), roofline_seconds(model, case, system.device), ""
-    except InputError as error:
-        return np.nan, np.nan, str(error)
-
-
-def _memory(row: pd.Series[Any], model: ModelSpec, case: Case, system: System) -> dict[str, Any]:
-    measured = row["peak_memory_bytes"]
-    if case.phase != "train":
-        reason = "memory is predicted of training steps"
-    elif np.isnan(measured):
-        reason = "not measured"
-    else:
-        try:
-            return _line("peak_memory_bytes", measured, memory_bytes(model, case, system))
-        except InputError as error:
-            reason = str(error)
-    return _line("peak_memory_bytes", measured, np.nan, skipped=reason)
+def _estimate(quantity: str, measured: Any, predicted: Any, skipped: str, baseline: float = np.nan) -> dict[str, Any]:
+    """A line; one that is skipped predicts nothing."""
+    return (
+        _line(quantity, measured, np.nan, skipped=skipped)
+        if skipped
+        else _line(quantity, measured, predicted, baseline)
+    )
 
 
 def lines_as_csv(report: MeasuredReport) -> str:
