@@ -432,6 +432,20 @@ class TestWithTorch:
         assert all(0 < row["time_s"] < 10 and row["ranks"] == 2 and row["threads"] == 1 for row in rows)
         assert rows[-1]["time_s"] > rows[0]["time_s"]
 
+    def test_the_command_says_what_it_found(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With rows as an earlier run measured them: only fp32, so that the bf16 rate has no figure to print."""
+        from tfsim.measure import hardware
+
+        monkeypatch.setattr(hardware, "measure_operations", lambda *args, **kwargs: ROWS)
+        out = tmp_path / "here.yaml"
+        assert main(["measure", "hardware", "--out", str(out)]) == 0
+        screen = capsys.readouterr().out
+        assert "peak fp32" in screen and "peak bf16" not in screen and "memory bandwidth" in screen
+        assert "attention" in screen and "What the fits leave" in screen
+        assert load_system(out).device.matmul_peak("fp32").flop_per_s > 1e9
+
     def test_a_few_real_cases(self) -> None:
         """Real forward and backward passes of some small cases: positive, finite times with their counts."""
         from tfsim.measure import hardware

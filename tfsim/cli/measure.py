@@ -92,6 +92,7 @@ def _print(content: dict[str, Any], about: "Facts", out: Path) -> None:
     peaks = [
         (f"peak {dtype}", format_flop_rate(parse_quantity(figure["value"], "flop_rate", dtype)))
         for dtype, figure in device["matrix_peak"].items()
+        if figure["value"] is not None  # a format that was not measured
     ]
     bandwidth = parse_quantity(device["memory"]["bandwidth"]["value"], "bandwidth", "bandwidth")
     facts(
