@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -32,7 +33,6 @@ def measure_models(
 
     Counts and memory are those of eager runs.
     """
-    torch.set_flush_denormal(True)  # a model that has learned its one batch has gradients that cost a hundred times
     machine = facts(where)
     model: Measured | None = None
     made: tuple[str, str] | None = None
@@ -46,11 +46,25 @@ def measure_models(
         row = {**asdict(case), "attention": how.attention, "recompute": how.recompute, "mode": mode, "dtype": "fp32"}
         with torch.device(where.device):
             step = STEPS[case.phase](model, case)
-        if mode == "eager":
-            row |= {"parameters": counting.n_parameters(model), **step.counted()}
-            row["peak_memory_bytes"] = peak_bytes(step, where)
-        row |= _times(step, where, mode, seconds)
+        with _flushed_denormals():
+            if mode == "eager":
+                row |= {"parameters": counting.n_parameters(model), **step.counted()}
+                row["peak_memory_bytes"] = peak_bytes(step, where)
+            row |= _times(step, where, mode, seconds)
         yield row | {"threads": where.threads, "torch": machine.torch, "device": machine.model}
+
+
+@contextmanager
+def _flushed_denormals() -> Iterator[None]:
+    """Denormal numbers as zeros: a model that has learned its one batch has gradients that would cost a hundred times.
+
+    The caller's arithmetic stays as it was: the mode is the thread's, not torch's alone.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def _times(step: Step, where: Backend, mode: Mode, seconds: float) -> dict[str, Any]:
