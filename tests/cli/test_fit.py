@@ -252,7 +252,7 @@ def test_bad_files(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--form", "isoflop", "--exclude", "bad", "--params", "params"], "c_means: 'not_stated' leaves"),
         (["--form", "envelope"], "the envelope needs curves"),
         (["--c-means", "6nd", "--flops", "tokens", "--tokens", "flops"], "line 2: C is "),
-        (["--out-law", "no/such/law.yaml"], "the folder does not exist"),
+        (["--out-law", "no/such/law.yaml"], "--out-law: no/such: no such directory"),
         (["--out-law", "law"], "--out-law: 'law' does not end in .yaml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

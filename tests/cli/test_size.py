@@ -67,3 +67,26 @@ def test_bad_input(options: list[str], words: str, capsys: pytest.CaptureFixture
 def test_nothing_is_written_where_the_folder_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", "--budget", "1e21", "--out-model", str(tmp_path / "no" / "m.yaml")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--out-model", "none/m.yaml"], "--out-model: none: no such directory"),
+        (["--out-model", "."], "--out-model: . is a directory, not a file"),
+        (["--out", "file/reports"], "--out: file/reports: cannot make this folder"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused_before_the_work(
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setattr("tfsim.scenario.answer_sizing", lambda *_: pytest.fail("computed first"))
+    assert main(["size", "--budget", "1e22flops", *options]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1

@@ -385,7 +385,7 @@ class TestWithTorch:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (["--device", "gpu"], "unknown device 'gpu'"),
+            (["--device", "gpu"], "unknown torch device 'gpu': did you mean cpu?"),
             (["--threads", "0"], "threads: 0 is not between 1 and the"),
             (["--threads", "100000"], "threads: 100000 is not between 1 and the"),
             (["--dtype", "fp23"], "unknown dtype 'fp23': did you mean fp32?"),

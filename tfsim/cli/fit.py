@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfsim.cli.options import Json, quantity
+from tfsim.cli.options import Json, quantity, writable, writable_folder
 from tfsim.cli.shell import new_app
 from tfsim.errors import InputError, quote
 
@@ -76,6 +76,10 @@ def fit(
     share, from_c = _held(hold_out)
     if out_law is not None and not looks_like_path(str(out_law)):
         raise InputError(f"--out-law: {quote(str(out_law))} does not end in .yaml: --law would not know it for a file")
+    if out_law is not None:
+        writable(out_law, "out-law")
+    if plots is not None:
+        writable_folder(plots, "plots")
     with _progress(f"{bootstraps:,} bootstraps") as progress:
         found = study(
             runs, form, name=out_law.stem if out_law else data.stem, bootstraps=bootstraps, seed=seed,

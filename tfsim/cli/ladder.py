@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfsim.cli.options import Json
+from tfsim.cli.options import Json, writable
 from tfsim.errors import InputError, quote
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def ladder(
 
     Several values of one option are all combined: --learning-rates 0.15,0.3,0.6 is a sweep.
     """
-    from tfsim.cli.measuring import progress_bar, writable
+    from tfsim.cli.measuring import progress_bar
     from tfsim.files import write_text
     from tfsim.measure.ladder import ladder as train
     from tfsim.measure.ladder_plan import BUDGETS, LEARNING_RATE, LENGTH, QUICK_BUDGETS, QUICK_WIDTHS, WIDTHS, plan

@@ -7,8 +7,8 @@ import typer
 
 from tfsim.cli.ladder import ladder
 from tfsim.cli.measure_models import models
-from tfsim.cli.measuring import Device, Threads, progress_bar, writable
-from tfsim.cli.options import Json
+from tfsim.cli.measuring import Device, Threads, progress_bar
+from tfsim.cli.options import Json, writable
 from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:

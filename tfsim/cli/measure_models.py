@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tfsim.cli.measuring import Device, Threads, progress_bar, writable
-from tfsim.cli.options import Json
+from tfsim.cli.measuring import Device, Threads, progress_bar
+from tfsim.cli.options import Json, writable
 from tfsim.errors import InputError
 
 

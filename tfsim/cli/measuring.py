@@ -1,28 +1,13 @@
-"""What the commands that measure share: options, a progress bar, and a place to write that is checked beforehand."""
+"""What the commands that measure share: options and a progress bar."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: the best there is.", metavar="NAME")]
 Threads = Annotated[int | None, typer.Option(help="Threads of torch on a CPU; default: torch's own.", metavar="N")]
-
-
-def writable(path: Path, option: str) -> None:
-    """Refuse a place that cannot be written before minutes are spent. Raises: InputError."""
-    from tfsim.errors import InputError
-
-    folder = path.parent
-    if path.is_dir():
-        raise InputError(f"--{option}: {path} is a directory, not a file")
-    if not folder.is_dir():
-        raise InputError(f"--{option}: {folder}: no such directory")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise InputError(f"--{option}: {path}: cannot write there")
 
 
 @contextmanager

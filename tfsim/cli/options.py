@@ -1,7 +1,9 @@
 """Options that several commands share, and how their texts become what the rooms below take."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -82,3 +84,23 @@ def whole(number: int | float | None, option: str) -> int | None:
     from tfsim.units import as_number
 
     return None if number is None else int(as_number(number, option, at_least=1, whole=True))
+
+
+def writable(path: Path, option: str) -> None:
+    """Refuse a place that cannot be written before minutes are spent. Raises: InputError."""
+    folder = path.parent
+    if path.is_dir():
+        raise InputError(f"--{option}: {path} is a directory, not a file")
+    if not folder.is_dir():
+        raise InputError(f"--{option}: {folder}: no such directory")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"--{option}: {path}: cannot write there")
+
+
+def writable_folder(path: Path, option: str) -> None:
+    """Refuse a folder that could not be made or written before the work is done. Raises: InputError."""
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        raise InputError(f"--{option}: {path}: cannot make this folder: {there} is a file")
+    if not os.access(there, os.W_OK):
+        raise InputError(f"--{option}: {path}: cannot write there")

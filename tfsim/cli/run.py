@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfsim.cli.options import Carbon, Json, Power, Price, Pue, Set, overrides
+from tfsim.cli.options import Carbon, Json, Power, Price, Pue, Set, overrides, writable_folder
 from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ def run(
     """
     from tfsim.scenario import load_scenario, run_scenario
 
+    folder = Path("tfsim-reports") if out is None else out
+    if out is not None or not json:
+        writable_folder(folder, "out")
     given = overrides(price, power, pue, carbon, set_)
     result = run_scenario(load_scenario(scenario), given)
     if json:
@@ -57,7 +60,7 @@ def run(
         from tfsim.cli.size import print_tables
 
         print_tables(result.size.estimate)
-    print_reports(write_report_files(result, out or Path("tfsim-reports"), scenario))
+    print_reports(write_report_files(result, folder, scenario))
 
 
 def write_report_files(result: "ScenarioResult", folder: Path, scenario: str) -> list[Path]:

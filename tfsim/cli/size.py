@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfsim.cli.options import Carbon, Json, Power, Price, Pue, Set, checked, overrides
+from tfsim.cli.options import Carbon, Json, Power, Price, Pue, Set, checked, overrides, writable, writable_folder
 from tfsim.cli.shell import new_app
 
 if TYPE_CHECKING:
@@ -82,6 +82,10 @@ def size(
     }  # fmt: skip
     from tfsim.scenario import SizingQuestion, answer_sizing
 
+    if out_model is not None:
+        writable(out_model, "out-model")
+    if out is not None:
+        writable_folder(out, "out")
     question = checked(SizingQuestion, asked)
     given = overrides(price, power, pue, carbon, set_)
     answer = answer_sizing(question, given)

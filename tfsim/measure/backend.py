@@ -70,7 +70,7 @@ def backend(device: str | None = None, threads: int | None = None) -> Backend:
     }
     if device is None:
         device = next(name for name in ("cuda", "mps", "cpu") if present[name]())
-    if not present[choice("device", device, DEVICES)]():
+    if not present[choice("torch device", device, DEVICES)]():
         have = ", ".join(name for name in DEVICES if present[name]())
         raise InputError(f"device: torch {torch.__version__} sees no '{device}' on this machine: it has {have}")
     if threads is not None:
