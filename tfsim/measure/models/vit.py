@@ -8,23 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tfsim.measure.models.base import FeedForward, Measured, Size, given_loss
-from tfsim.measure.models.bert import SelfAttention
-from tfsim.models.spec import Attention, Block, Classifier, DenseFFN, ModelSpec, PatchFrontend
+from tfsim.measure.models.base import Measured, Size, given_loss
+from tfsim.measure.models.bert import Layer as PostNormLayer
+from tfsim.models.spec import Classifier, ModelSpec, PatchFrontend
 
 
-class Layer(nn.Module):
+class Layer(PostNormLayer):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
-    def __init__(self, width: int, block: Block) -> None:
-        super().__init__()
-        assert isinstance(block.mixer, Attention) and isinstance(block.ffn, DenseFFN)
-        self.attention = SelfAttention(width, block.mixer)
-        self.ffn = FeedForward(width, block.ffn.d_ff, block.ffn.activation)
-        self.input_norm, self.ffn_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.input_norm(x))
+        x = x + self.attention(self.attention_norm(x))
         return x + self.ffn(self.ffn_norm(x))
 
 
