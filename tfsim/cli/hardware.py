@@ -90,7 +90,7 @@ def _print(hardware: "Device | System") -> None:
             ("what", hardware.description),
             ("device", hardware.device.name),
             ("devices per node", f"{hardware.devices_per_node:,}"),
-            ("largest system", f"{hardware.max_devices:,} devices" if hardware.max_devices else "no limit"),
+            ("devices at most", f"{hardware.max_devices:,}" if hardware.max_devices else "no limit"),
             *((f"level {level.name}", _level(level.size, level.topology)) for level in hardware.levels),
         ]
     else:
