@@ -39,8 +39,6 @@ _EXPERT_KERNELS = 2  # for each of an expert's products: finding, gathering, wei
 _CACHE_KERNELS = 6  # of a step with a cache: slices of it, the copies into them, the views that attention reads
 _SCAN_KERNELS = 4  # of a step of a selective scan: views of what it reads and writes, a product, a sum
 _SCAN_SETUP = 12  # before and after its steps: exponentials, outer products, the stack, the skip, the gate
-# One torch operation each: what its dispatch is called
-_SINGLE = {"softmax": "softmax", "cross_entropy": "loss", "embedding": "embedding"}
 
 
 @dataclass(frozen=True)
@@ -213,8 +211,8 @@ def _pointwise(cpu: Cpu, op: Operator) -> Times:
     return cpu.passes(op), np.where(kernels > 1, kernels * cpu.dispatch.chained, first)
 
 
-def _single(cpu: Cpu, op: Operator) -> Times:
-    return cpu.passes(op), getattr(cpu.dispatch, _SINGLE[op.kind])
+def _softmax(cpu: Cpu, op: Operator) -> Times:
+    return cpu.passes(op), cpu.dispatch.softmax
 
 
 def _conv(cpu: Cpu, op: Operator) -> Times:
@@ -262,7 +260,7 @@ _FORMULAS: dict[str, Callable[[Cpu, Operator], Times]] = {
     "scan": _scan,
     "fourier_convolution": _fourier,
     "norm": _norm,
-    "softmax": _single,
+    "softmax": _softmax,
     "conv": _conv,
     "cross_entropy": _loss,
     "embedding": _embedding,

@@ -285,7 +285,7 @@ _FORMULAS: dict[str, Callable[[Timer, Operator], KernelTime | None]] = {
             "rotary",
             "softmax",
             "embedding",
-            "loss",
+            "cross_entropy",
             "optimizer",
             "recurrent_cell",
             "stream_mix",
