@@ -171,7 +171,7 @@ def test_no_torch_is_one_line(
         (["--sizes", "12,x"], "--sizes: 'x' is not a number"),
         (["--sizes", "12.5"], "--sizes: 12.5 is not a whole number"),
         (["--budgets", "1e3"], "budgets: 1000 FLOPs leaves no width"),
-        (["--device", "tpu"], "unknown device 'tpu'"),
+        (["--device", "tpu"], "unknown torch device 'tpu'"),
         (["--workers", "0"], "workers: 0 is below 1"),
         (["--out", "no/such/folder/runs.csv"], "no/such/folder"),
     ],
